@@ -34,9 +34,7 @@ from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.changes import ChangeLog
 from gateway_core.records.clock import Clock, read_boot_id
 from gateway_core.service.core import IDENTITY, CoreService
-from gateway_core.service.jobs import Jobs, JobService
-from gateway_core.service.outcomes import Outcomes
-from gateway_core.service.traffic import TrafficService
+from gateway_core.service.jobs import Jobs
 from gateway_core.sessions.journal import Journal
 
 #: Time between two checks of the deadline of a commit, of temporary rates, or of the services.
@@ -120,10 +118,7 @@ def serve(
         # after the gateway exists: it ends the sessions that started with that configuration.
         _try(workspace.return_if_due, _DEADLINE_FAILED)
         service = CoreService(gateway, journal, workspace, changes, clock)
-        jobs = Jobs(configuration / "jobs", clock)
-        of_jobs = JobService(gateway, journal, service.rates, jobs, changes, clock)
-        outcomes = Outcomes(changes)
-        interface = outcomes.record(service.interface(of_jobs, TrafficService(gateway, clock), outcomes))
+        interface = service.interface(Jobs(configuration / "jobs", clock))
         server = Server(socket, Dispatcher(IDENTITY, [interface]))
         # Before the server replies. Until then, the time of its socket is no version.
         workspace.follow_versions(partial(_set_time, socket))

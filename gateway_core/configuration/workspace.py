@@ -19,15 +19,7 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.core import configuration as wire
 from gateway_contract.core.impact import CommitDropsSessionsError, Impact
 from gateway_contract.core.interface import CORE
-from gateway_core.configuration.documents import (
-    Change,
-    check_replacement,
-    compare,
-    edit,
-    format_diff,
-    merge,
-    unmask,
-)
+from gateway_core.configuration import documents
 from gateway_core.configuration.rules import load
 from gateway_core.configuration.running import (
     RunningConfiguration,
@@ -56,10 +48,10 @@ _LOCK_SECONDS = 2.0
 
 _NO_IMPACT = Impact()
 
-#: The type of `Gateway.ending`.
-Ending = Callable[[Configuration], AbstractContextManager[Impact]]
-#: The type of `Gateway.applying`.
-Applying = Callable[[Configuration], AbstractContextManager[None]]
+#: The type of `Gateway.freeze_sessions`.
+FreezeSessions = Callable[[Configuration], AbstractContextManager[Impact]]
+#: The type of `Gateway.apply_in_kernel`.
+Apply = Callable[[Configuration], AbstractContextManager[None]]
 #: The text of each rendered file, by its name.
 Rendered = Mapping[str, str]
 
@@ -122,8 +114,8 @@ class Workspace:
         #: False while the services may run with other files than those of the running configuration.
         self._is_applied = False
         self._preview_impact: Callable[[Configuration], Impact] = lambda _: _NO_IMPACT
-        self._end_sessions: Ending = lambda _: nullcontext(_NO_IMPACT)
-        self._apply_to_gateway: Applying = lambda _: nullcontext()
+        self._freeze_sessions: FreezeSessions = lambda _: nullcontext(_NO_IMPACT)
+        self._apply_in_gateway: Apply = lambda _: nullcontext()
         self._followers: list[Callable[[Configuration], None]] = []
         self._note_follower: Callable[[Note], None] = lambda _: None
         self._version_follower: Callable[[int], None] = lambda _: None
@@ -163,14 +155,13 @@ class Workspace:
         self._followers.append(follower)
 
     def set_gateway(
-        self, preview_impact: Callable[[Configuration], Impact], ending: Ending, applying: Applying
+        self, preview_impact: Callable[[Configuration], Impact], freeze_sessions: FreezeSessions, apply: Apply
     ) -> None:
-        """Set the gateway's part of a commit: `preview_impact` returns the effect of a configuration,
-        `ending` ends sessions around the commit, and `applying` applies the configuration, which it may
-        refuse."""
+        """Set the gateway's part of a commit: `freeze_sessions` ends sessions around the commit, and `apply`
+        may refuse the configuration."""
         self._preview_impact = preview_impact
-        self._end_sessions = ending
-        self._apply_to_gateway = applying
+        self._freeze_sessions = freeze_sessions
+        self._apply_in_gateway = apply
 
     def follow_notes(self, follower: Callable[[Note], None]) -> None:
         """Call `follower` with the note of each change, once the note is on disk. Also call it now, with the
@@ -199,7 +190,7 @@ class Workspace:
         """Stage all operations or none. Raises OperationRefused, and Invalid for a candidate that is too
         large."""
         with self._begin_staging(request):
-            candidate, values = edit(self.snapshot.candidate, operations)
+            candidate, values = documents.edit(self.snapshot.candidate, operations)
             self._stage(candidate, request)
             return wire.EditReply(self.snapshot.etag, tuple(values))
 
@@ -207,7 +198,7 @@ class Workspace:
         """Make a whole document the candidate. A mask in it stands for the candidate's secret. Raises Invalid
         for a document that no edits could make."""
         with self._begin_staging(request):
-            return self._stage_whole(check_replacement(document, self.snapshot.candidate), request)
+            return self._stage_whole(documents.check_replacement(document, self.snapshot.candidate), request)
 
     def discard(self, request: ChangeRequest) -> wire.DiscardReply:
         """Drop all staged changes."""
@@ -235,7 +226,7 @@ class Workspace:
         before, after = running if revision is None else read(revision), snapshot.candidate
         if to is not None:
             after = running if to == 0 else read(to)
-        changes = compare(before, after)
+        changes = documents.compare(before, after)
         impact = None
         if revision is None and to is None:
             # An invalid candidate has no impact.
@@ -274,7 +265,7 @@ class Workspace:
             running = self.snapshot.running
             if self.snapshot.state.candidate is not None:
                 raise CORE.error(wire.CandidateStagedError())
-            configuration = RunningConfiguration.of(unmask(document, running.document), running)
+            configuration = RunningConfiguration.of(documents.unmask(document, running.document), running)
             return self._run_if_changed(configuration, request, None)
 
     def amend(self, operations: Sequence[wire.Edit], request: ChangeRequest) -> wire.CommitReply:
@@ -283,11 +274,13 @@ class Workspace:
         OperationRefused, and Invalid for an invalid result."""
         with self._begin_commit(request):
             running, deadline = self.snapshot.running, self.snapshot.state.deadline
-            document, _ = edit(running.document, operations)
+            document, _ = documents.edit(running.document, operations)
             configuration = RunningConfiguration.of(document, running)
             if deadline is not None and document != running.document:
                 before = RunningConfiguration.load_stored(self._store.read_document(deadline.baseline))
-                held = RunningConfiguration.of(merge(running.document, document, before.document), before)
+                held = RunningConfiguration.of(
+                    documents.merge(running.document, document, before.document), before
+                )
                 commit = self._store.read_commit(deadline.baseline)
                 number = self._store.add(held.document, commit)
                 deadline = replace(deadline, baseline=number)
@@ -318,8 +311,8 @@ class Workspace:
                 return
             rendered = self._services.render(sections)
             confirmed = Snapshot(state, snapshot.running, snapshot.commits)
-            with self._apply_to_services(rendered, sections), self._end_sessions(sections):
-                with self._apply_to_gateway(sections):
+            with self._apply_to_services(rendered, sections), self._freeze_sessions(sections):
+                with self._apply_in_gateway(sections):
                     self._publish(confirmed, step, request.caller)
                 for follower in self._followers:
                     follower(sections)
@@ -346,8 +339,8 @@ class Workspace:
                 _log.critical("cannot return to the former configuration, so the commit stays: %s", error)
                 self._change_state(state, "give up the deadline", None)
                 return False
-            # Without `applying` of the gateway, which may refuse: the return may be the operator's only way
-            # to the machine. The followers apply what can be applied.
+            # The gateway may not refuse: the return may be the operator's only way to the machine. The
+            # followers apply what can be applied.
             self._run(former, _RETURN, state, lambda _: nullcontext())
             _log.warning("a commit was not confirmed in time: the configuration before it runs again")
             return True
@@ -414,11 +407,11 @@ class Workspace:
         """Make a configuration run if it differs from the running one. Other staged changes stay."""
         snapshot = self.snapshot
         candidate, running = snapshot.state.candidate, snapshot.running.document
-        changes = compare(running, configuration.document)
+        changes = documents.compare(running, configuration.document)
         before = self._make_difference(snapshot, changes)
         if changes:
             if candidate is not None:
-                candidate = merge(running, candidate, configuration.document)
+                candidate = documents.merge(running, candidate, configuration.document)
             state = replace(snapshot.state, candidate=candidate, deadline=deadline)
             return self._make_reply(len(changes), before, self._run(configuration, request, state))
         return self._make_reply(0, before)
@@ -428,7 +421,7 @@ class Workspace:
         configuration: RunningConfiguration,
         request: ChangeRequest,
         state: State,
-        applying: Applying | None = None,
+        apply: Apply | None = None,
     ) -> Impact:
         """Make a configuration run, with the candidate and the deadline of `state`, and return its effect.
         The baseline of the deadline may be a revision that is not in use yet. Raises
@@ -444,11 +437,11 @@ class Workspace:
         generations = renew_generations(state.generations or {}, users, configuration.sections.api.users)
         state = replace(state, running=number, archive=archive, generations=generations)
         snapshot = Snapshot(state, configuration, (commit, *self.snapshot.commits[:MAX_ARCHIVED]))
-        with self._apply_to_services(rendered, sections), self._end_sessions(sections) as ended:
+        with self._apply_to_services(rendered, sections), self._freeze_sessions(sections) as ended:
             # Again: sessions may have started in the seconds that the services took.
             impact = replace(ended, services=preview.services)
             _check_limit(impact, request)
-            with (applying or self._apply_to_gateway)(sections):
+            with (apply or self._apply_in_gateway)(sections):
                 self._publish(snapshot, "replace the running configuration", request.caller, impact)
             for follower in self._followers:
                 follower(sections)
@@ -536,10 +529,12 @@ class Workspace:
             before=before,
         )
 
-    def _make_difference(self, snapshot: Snapshot, changes: list[Change]) -> wire.ConfigurationDifference:
+    def _make_difference(
+        self, snapshot: Snapshot, changes: list[documents.Change]
+    ) -> wire.ConfigurationDifference:
         deadline = snapshot.state.deadline
         shown = None if deadline is None else deadline.compute_shown_time(self._clock)
-        return wire.ConfigurationDifference(format_diff(changes), snapshot.etag, shown)
+        return wire.ConfigurationDifference(documents.format_diff(changes), snapshot.etag, shown)
 
 
 def _check_limit(impact: Impact, request: ChangeRequest) -> None:

@@ -1,6 +1,7 @@
 """Core service: the methods of the core's interface, for a gateway and its configuration."""
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 
 from gateway_contract.base.errors import GatewayApiError, Invalid, Problem, Stale, StepFailed, StillConnected
 from gateway_contract.base.texts import format_path
-from gateway_contract.contract import Failure, Method, SelectingMethod, bind_handlers, record_of
+from gateway_contract.contract import Command, Failure, Method, SelectingMethod, bind_handlers, record_of
 from gateway_contract.core import configuration, health, network, sessions, sign_ons
 from gateway_contract.core.health import FaultKind, TriggerRefusal
 from gateway_contract.core.interface import CORE
@@ -23,18 +24,13 @@ from gateway_core.configuration.service import ConfigurationService
 from gateway_core.configuration.store import Unreadable
 from gateway_core.configuration.workspace import Workspace
 from gateway_core.gateways.protocols import Gateway
-from gateway_core.records.changes import Caller, ChangeLog, Note
+from gateway_core.records import paging
+from gateway_core.records.changes import MAX_CHANGES, Caller, ChangeLog, Note
 from gateway_core.records.clock import Clock
-from gateway_core.records.paging import (
-    FieldSortedRows,
-    Reply,
-    Rows,
-    SortedRows,
-    encode_records,
-    make_list_reply,
-    select_records,
-)
+from gateway_core.records.paging import Reply, Rows
+from gateway_core.service.jobs import Jobs, JobService
 from gateway_core.service.rates import Changed, NewRates, Rates
+from gateway_core.service.traffic import TrafficService
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Session, get_session_ordering
 from gateway_core.sessions.table import SessionTable
@@ -77,16 +73,29 @@ class CoreService:
         self._clock = clock
         self._started = clock.steady()
         self._configuration = ConfigurationService(workspace)
+        self._outcomes = Outcomes(changes)
         self.rates = Rates(
             gateway, journal, clock, partial(self._note_rates, "subscribers.return_rate", None)
         )
 
-    def interface(self, *others: object) -> ServedInterface:
-        """Return the interface with the handlers of this service, of the configuration, and of `others`."""
+    def interface(self, jobs: Jobs) -> ServedInterface:
+        """Return the interface with a handler for each method."""
+        services = (
+            self,
+            self._configuration,
+            self._outcomes,
+            JobService(self._gateway, self._journal, self.rates, jobs, self._changes, self._clock),
+            TrafficService(self._gateway, self._clock),
+        )
         lists = {method: partial(self._list_records, rows) for method, rows in LISTS.items()}
-        interface = bind_handlers(CORE, self, self._configuration, *others, handlers=lists)
-        methods = {name: translate_errors(handler) for name, handler in interface.methods.items()}
-        return replace(interface, methods=methods)
+        interface = bind_handlers(CORE, *services, handlers=lists)
+        return replace(
+            interface,
+            methods={
+                name: self._outcomes.record(translate_errors(handler))
+                for name, handler in interface.methods.items()
+            },
+        )
 
     def get_health(self, _: Method[Any]) -> sessions.Health:
         return sessions.Health(
@@ -126,13 +135,13 @@ class CoreService:
             return self._sessions.whole()
         if wanted == sessions.SessionFilter(type=wanted.type):
             ordering = get_session_ordering(field, wanted.type)
-            rows = SortedRows(self._sessions.snapshot(ordering), ordering.key, _summary, descending)
+            rows = paging.SortedRows(self._sessions.snapshot(ordering), ordering.key, _summary, descending)
         else:
             by_id = get_session_ordering("id").key
-            rows = SortedRows(self._sessions.find(wanted), by_id, _summary, order == "-id")
+            rows = paging.SortedRows(self._sessions.find(wanted), by_id, _summary, order == "-id")
             if field != "id":
-                rows, order = FieldSortedRows(rows, field, descending), f"found {order}"
-        return make_list_reply("sessions", rows, call.page, order)
+                rows, order = paging.FieldSortedRows(rows, field, descending), f"found {order}"
+        return paging.make_list_reply("sessions", rows, call.page, order)
 
     def get_session(self, call: sessions.GetSession) -> sessions.SessionReply:
         session = self._gateway.detail(call.id)
@@ -169,7 +178,7 @@ class CoreService:
         if found is None:
             raise CORE.error(sessions.InterfaceNotFoundError(call.interface))
         note([sessions.EndedSession.of(session.summary) for session in found])
-        return {"sessions": encode_records(map(_summary, found))}
+        return {"sessions": paging.encode_records(map(_summary, found))}
 
     def set_session_rate(self, call: sessions.SetSessionRate, peer: Peer | None) -> sessions.SessionRateReply:
         new = NewRates(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
@@ -205,7 +214,7 @@ class CoreService:
 
     def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
         vlans, refused = self._gateway.demux_vlans(), self._gateway.refusals()
-        return select_records(
+        return paging.select_records(
             vlans,
             call,
             rate_limited_total=sum(refused[reason] for reason in _LIMIT_REFUSALS),
@@ -216,7 +225,7 @@ class CoreService:
         return health.DependenciesReply(tuple(self._gateway.dependencies()))
 
     def _list_records(self, rows: Callable[[Gateway], Rows], call: SelectingMethod[Any]) -> Reply:
-        return select_records(rows(self._gateway), call)
+        return paging.select_records(rows(self._gateway), call)
 
     def _note_rates(self, action: str, peer: Peer | None, changed: Changed) -> None:
         before, after = changed
@@ -228,6 +237,77 @@ class CoreService:
 
 def _count_refusals(refusals: Counter[TriggerRefusal]) -> tuple[health.RefusalCount, ...]:
     return tuple(health.RefusalCount(reason, refusals[reason]) for reason in TriggerRefusal)
+
+
+class Outcomes:
+    """Outcomes of the calls that change something, by their ids, for a caller that has lost the reply.
+    Thread-safe.
+
+    The log of changes has the calls that were done, so they are known after a restart. A call that is unknown
+    when the caller asks for its outcome is refused from then on: it may still wait in a socket.
+    """
+
+    def __init__(self, changes: ChangeLog) -> None:
+        self._changes = changes
+        self._lock = threading.Lock()
+        self._running: set[str] = set()
+        #: Whether each ended call of this process was done. The newest calls are last.
+        self._ended: dict[str, bool] = {}
+        #: Calls that were unknown when their caller asked. The newest calls are last.
+        self._refused: dict[str, None] = {}
+
+    def record(self, handler: Handler) -> Handler:
+        """Return the handler of a command that records the outcome of each call; any other handler as it
+        is."""
+        if not issubclass(handler.parameters, Command):
+            return handler
+
+        def run(call: Command[Any], *peer: Peer | None) -> Any:
+            if call.request_id is None:
+                return handler.handler(call, *peer)
+            self._begin(call.request_id)
+            done = False
+            try:
+                reply = handler.handler(call, *peer)
+                self._changes.add_calls(call.request_id)
+                done = True
+                return reply
+            finally:
+                self._end(call.request_id, done)
+
+        return replace(handler, handler=run)
+
+    def resolve_calls(self, call: configuration.ResolveCalls) -> configuration.ResolveCallsReply:
+        with self._lock:
+            wanted = [id for id in call.request_ids if id not in self._running]
+            ended = {id: self._ended[id] for id in wanted if id in self._ended}
+            # Before the look-up, which would not find a call that begins meanwhile.
+            refused = self._refused | dict.fromkeys(id for id in wanted if id not in ended)
+            self._refused = dict(list(refused.items())[-MAX_CHANGES:])
+        try:
+            done = self._changes.find_calls(wanted)
+        except StepFailed as error:
+            raise CORE.error(configuration.StepFailedError(error.step, error.reason)) from error
+        outcomes = dict.fromkeys(done, True) | ended
+        return configuration.ResolveCallsReply(
+            done=tuple(id for id in wanted if outcomes.get(id) is True),
+            failed=tuple(id for id in wanted if outcomes.get(id) is False),
+            unknown=tuple(id for id in wanted if id not in outcomes),
+        )
+
+    def _begin(self, id: str) -> None:
+        with self._lock:
+            if id in self._refused:
+                reason = "the caller was told that it is not made"
+                raise CORE.error(configuration.StepFailedError("make the change", reason))
+            self._running.add(id)
+
+    def _end(self, id: str, done: bool) -> None:
+        with self._lock:
+            self._running.discard(id)
+            self._ended[id] = done
+            if len(self._ended) > MAX_CHANGES:
+                del self._ended[next(iter(self._ended))]
 
 
 def translate_errors(handler: Handler) -> Handler:

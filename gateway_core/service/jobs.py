@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -224,22 +225,20 @@ def _decode(id: int, text: str) -> Job | None:
         return None
 
 
+@dataclass(frozen=True)
 class JobService:
     """Service for the jobs of one gateway. Jobs that did not come through the API are added to `changes`."""
 
-    def __init__(
-        self, gateway: Gateway, journal: Journal, rates: Rates, jobs: Jobs, changes: ChangeLog, clock: Clock
-    ) -> None:
-        self._gateway = gateway
-        self._journal = journal
-        self._rates = rates
-        self._jobs = jobs
-        self._changes = changes
-        self._clock = clock
+    gateway: Gateway
+    journal: Journal
+    rates: Rates
+    jobs: Jobs
+    changes: ChangeLog
+    clock: Clock
 
     def start_rate_job(self, call: wire.StartRateJob, peer: Peer | None) -> wire.JobReply:
         new = NewRates(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
-        new.check(self._clock)
+        new.check(self.clock)
         return self._start(wire.JobKind.RATE, call, peer, lambda ids: self._change(ids, new, call.author))
 
     def start_disconnect_job(self, call: wire.StartDisconnectJob, peer: Peer | None) -> wire.JobReply:
@@ -247,13 +246,13 @@ class JobService:
         return self._start(kind, call, peer, lambda ids: self._disconnect(ids, call.author))
 
     def list_jobs(self, call: wire.ListJobs) -> Reply:
-        return select_records(SortedRows(self._jobs.all(), lambda job: (-job.id,), lambda job: job), call)
+        return select_records(SortedRows(self.jobs.all(), lambda job: (-job.id,), lambda job: job), call)
 
     def get_job(self, call: wire.GetJob) -> wire.JobReply:
-        return _make_reply(call.id, self._jobs.get(call.id))
+        return _make_reply(call.id, self.jobs.get(call.id))
 
     def cancel_job(self, call: wire.CancelJob, peer: Peer | None) -> wire.JobReply:
-        reply = _make_reply(call.id, self._jobs.cancel(call.id))
+        reply = _make_reply(call.id, self.jobs.cancel(call.id))
         self._note("jobs.cancel", call, peer, reply.job)
         return reply
 
@@ -266,7 +265,7 @@ class JobService:
     ) -> wire.JobReply:
         if call.filter == SessionFilter():
             raise invalid_parameter("filter")
-        ids = [session.id for session in self._gateway.sessions.find(call.filter)]
+        ids = [session.id for session in self.gateway.sessions.find(call.filter)]
         job = Job(
             id=0,
             kind=kind,
@@ -282,7 +281,7 @@ class JobService:
             started_at=0,
             finished_at=None,
         )
-        started = self._jobs.start(job, ids, act)
+        started = self.jobs.start(job, ids, act)
         self._note(f"jobs.{kind}", call, peer, started)
         return wire.JobReply(started)
 
@@ -290,25 +289,25 @@ class JobService:
         done, errors = 0, []
         for id in ids:
             try:
-                done += self._rates.change(id, new, author) is not None
+                done += self.rates.change(id, new, author) is not None
             except StepFailed as error:
                 errors.append(JobError(id, error.sentence))
         return JobOutcome(done, len(ids) - done - len(errors), tuple(errors))
 
     def _disconnect(self, ids: Sequence[int], author: str | None) -> JobOutcome:
-        self._journal.note_disconnect(author, ids)
+        self.journal.note_disconnect(author, ids)
         try:
-            return JobOutcome(done := len(self._gateway.disconnect_many(ids)), len(ids) - done)
+            return JobOutcome(done := len(self.gateway.disconnect_many(ids)), len(ids) - done)
         except StillConnected as error:
             ended = {session.id for session in error.ended}
-            left = [id for id in ids if id not in ended and self._gateway.sessions.get(id) is not None]
+            left = [id for id in ids if id not in ended and self.gateway.sessions.get(id) is not None]
             errors = tuple(JobError(id, f"Still connected: {error.reason}") for id in left)
             return JobOutcome(len(ended), len(ids) - len(ended) - len(errors), errors)
 
     def _note(self, action: str, call: Command[Any], peer: Peer | None, job: Job) -> None:
         if call.request_id is None:
             after = {"id": job.id, "filter": job.filter, "total": job.total}
-            self._changes.add(Note.of(Caller(action, peer), self._clock.wall(), after=after))
+            self.changes.add(Note.of(Caller(action, peer), self.clock.wall(), after=after))
 
 
 def _make_reply(id: int, job: Job | None) -> wire.JobReply:

@@ -16,10 +16,10 @@ from gateway_api.audit.log import AuditLog
 from gateway_api.audit.record import Filter, make_gap
 from gateway_contract.contract import Nothing
 from gateway_contract.core.configuration import ConfirmCommit, GetCandidate, ResolveCalls
-from gateway_contract.varlink.dispatcher import Handler, ServedInterface
+from gateway_contract.varlink.dispatcher import Handler
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.records.changes import MAX_CHANGES, ChangeLog
-from gateway_core.service.outcomes import Outcomes
+from gateway_core.service.core import Outcomes
 from tests.support.pools import Here
 
 LISTS = ("done", "failed", "unknown")
@@ -42,9 +42,8 @@ def change(outcomes: Outcomes, id: str | None, make: Callable[[], object] = int)
         make()
         return Nothing()
 
-    handler = Handler(ConfirmCommit, confirm)
-    served = outcomes.record(ServedInterface("a.b", {"ConfirmCommit": handler}, str))
-    return served.methods["ConfirmCommit"].handler(ConfirmCommit(request_id=id))
+    handler = outcomes.record(Handler(ConfirmCommit, confirm))
+    return handler.handler(ConfirmCommit(request_id=id))
 
 
 def told(outcomes: Outcomes, *ids: str) -> dict[str, str]:
@@ -101,8 +100,7 @@ def test_what_has_no_id_or_only_reads_is_served_as_it_is(outcomes: Outcomes, tmp
     change(outcomes, None)
     assert not (tmp_path / "changes").exists()
     handler = Handler(GetCandidate, int)
-    served = outcomes.record(ServedInterface("a.b", {"GetCandidate": handler}, str))
-    assert served.methods["GetCandidate"] is handler
+    assert outcomes.record(handler) is handler
 
 
 def resolved(folder: Path, outcomes: Outcomes, action: str) -> tuple[str, str | None]:
