@@ -35,7 +35,7 @@ examples of sessions, rates, routes and interfaces come from a running gateway: 
 `make run` starts. `/api/v1/docs` on a gateway can send the requests.
 """
 _ERRORS = """
-An unknown path gets 404, and another method than those of the path gets 405. All other errors are in the list
+An unknown path gets 404, and a method that the path does not have gets 405. All other errors are in the list
 of each operation.
 """
 #: Units of numbers, by a part of the name or the description. The first one that is found counts.
