@@ -625,7 +625,7 @@ def test_a_table_is_looked_at_within_five_seconds_of_its_change() -> None:
     table, events = Mock(), Mock()
     events.follow.return_value = [None] * 3
     keep_tables([table], events)
-    assert table.check.call_count == 4
+    assert table.check.call_count == 3
     assert sum(events.follow.call_args.args) <= 5
 
 

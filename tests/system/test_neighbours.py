@@ -19,6 +19,6 @@ def test_another_network_namespace_cannot_raise_them() -> None:
         with pytest.raises(
             KernelError, match="cannot raise the thresholds of the neighbour tables"
         ) as refused:
-            raise_thresholds(before.third + 1)
+            raise_thresholds(before[2] + 1)
         assert refused.value.code == errno.ENOENT
         assert read_thresholds(socket.AF_INET) == before

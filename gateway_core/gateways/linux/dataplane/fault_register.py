@@ -92,14 +92,11 @@ class FaultRegister:
             new, self._new = self._new, []
             ended, self._ended = self._ended, []
         for kind in FaultKind:
-            names = [place.object for place in repaired if place.kind == kind]
-            if names:
+            if names := [place.object for place in repaired if place.kind == kind]:
                 _log.warning("repaired %d of kind %s: %s", len(names), kind, join_names(names, MAX_NAMES))
-            faults = [fault for fault in new if fault.kind == kind]
-            if faults:
+            if faults := [fault for fault in new if fault.kind == kind]:
                 names = [fault.object for fault in faults]
                 reason = faults[0].reason
                 _log.error("cannot repair %s of kind %s: %s", join_names(names, MAX_NAMES), kind, reason)
-            names = [fault.object for fault in ended if fault.kind == kind]
-            if names:
+            if names := [fault.object for fault in ended if fault.kind == kind]:
                 _log.info("no fault any more of kind %s: %s", kind, join_names(names, MAX_NAMES))

@@ -201,9 +201,7 @@ class OwnTable(ABC):
 
 
 def keep_tables(tables: Sequence[OwnTable], events: RulesetEvents) -> None:
-    """Check the tables at intervals, and when rules change, until `events` are closed."""
-    for table in tables:
-        table.check()
+    """Check the tables at once, at intervals, and when rules change, until `events` are closed."""
     for _ in events.follow(_CHECK_SECONDS, _DEBOUNCE_SECONDS):
         for table in tables:
             table.check()

@@ -158,18 +158,11 @@ class DataPlane:
         outcome is None where another state was applied meanwhile, or the device is gone. Routes that are
         `known` are not added: to find the routes on one device, the kernel goes through the routes of all."""
         with self._lock:
-            current = [self._applied.get(wanted.session_id) == before for wanted, before in todo]
-            outcomes = iter(
-                self._make(
-                    [
-                        (wanted, wanted.sets_host_route or wanted == before)
-                        for (wanted, before), is_current in zip(todo, current, strict=True)
-                        if is_current
-                    ],
-                    known,
-                )
-            )
-            return [next(outcomes) if is_current else None for is_current in current]
+            current = [each for each in todo if self._applied.get(each[0].session_id) == each[1]]
+            works = [(wanted, wanted.sets_host_route or wanted == before) for wanted, before in current]
+            outcomes = zip(current, self._make(works, known), strict=True)
+            by_id = {wanted.session_id: outcome for (wanted, _), outcome in outcomes}
+            return [by_id.get(wanted.session_id) for wanted, _ in todo]
 
     def mark_applied(self, wanted: WantedSession) -> None:
         """Note that a session has its whole state in the kernel."""

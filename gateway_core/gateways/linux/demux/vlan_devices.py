@@ -3,6 +3,7 @@
 import errno
 import threading
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Address
 
 from gateway_contract.base.vlan_names import outer_name
@@ -32,25 +33,16 @@ class VlanDevices:
         #: The index of the device that was set up, by trunk.
         self._raised: dict[str, int] = {}
 
-    def find_vlans(self, trunk: str) -> Iterator[AccessVlan]:
-        """Yield the VLANs on a trunk whose device has the name that `make` gives."""
-        present = self._reader.read_links()
-        for link in present.values():
-            vlan = AccessVlan.parse(link.name, (trunk,))
-            if vlan is not None and _is_device_of(vlan, link, present):
-                yield vlan
+    def find_vlans(self, trunk: str) -> list[AccessVlan]:
+        """Return the VLANs on a trunk whose device has the name that `make` gives."""
+        found = _identify_vlans(self._reader.read_links())
+        return [vlan for _, vlan in found if vlan.trunk == trunk]
 
-    def find_former_vlans(self) -> Iterator[AccessVlan]:
-        """Yield the VLANs that `make` made, on any trunk, also in an earlier life of the core. A device that
+    def find_former_vlans(self) -> list[AccessVlan]:
+        """Return the VLANs that `make` made, on any trunk, also in an earlier life of the core. A device that
         may be of two trunks is a VLAN of each."""
-        present = self._reader.read_links()
-        for link in present.values():
-            parent = _get_parent(link, present)
-            if link.group == SUBSCRIBER_GROUP and parent is not None:
-                for trunk in filter(None, (parent, _get_parent(parent, present))):
-                    vlan = AccessVlan.parse(link.name, (trunk.name,))
-                    if vlan is not None and _is_device_of(vlan, link, present):
-                        yield vlan
+        found = _identify_vlans(self._reader.read_links())
+        return [vlan for link, vlan in found if link.group == SUBSCRIBER_GROUP]
 
     def raise_trunk(self, trunk: str) -> bool:
         """Set a trunk up. Return False if it was up. Raises NoDevice if there is none."""
@@ -67,12 +59,9 @@ class VlanDevices:
 
     def raise_new_trunk(self, trunk: str) -> None:
         """Set a trunk up if its device came after the last `raise_trunk`."""
-        try:
-            is_new = self._reader.find_link(trunk).index != self._raised.get(trunk)
-        except NoDevice:
-            return
-        if is_new:
-            self.raise_trunk(trunk)
+        with suppress(NoDevice):
+            if self._reader.find_link(trunk).index != self._raised.get(trunk):
+                self.raise_trunk(trunk)
 
     def make(self, vlan: AccessVlan, *, is_own: bool = True) -> None:
         """Make the device, on the outer one if there are two tags, and set both up. Devices that exist stay.
@@ -92,12 +81,8 @@ class VlanDevices:
     def remove(self, vlans: Sequence[AccessVlan]) -> None:
         """Remove the devices that exist, and the outer ones that `make` made and that carry nothing then."""
         with self._lock:
-            present, wanted = self._reader.read_links(), {vlan.name: vlan for vlan in vlans}
-            going = {
-                link.index: link
-                for link in present.values()
-                if link.name in wanted and _is_device_of(wanted[link.name], link, present)
-            }
+            present, wanted = self._reader.read_links(), set(vlans)
+            going = {link.index: link for link, vlan in _identify_vlans(present) if vlan in wanted}
             trunks = {vlan.trunk for vlan in vlans if vlan.outer_vlan_id is not None}
             carrying = {link.parent for link in present.values() if link.index not in going}
             outer = [link for link in present.values() if _is_outer_device(link, present, trunks)]
@@ -137,26 +122,24 @@ def _has_tag(link: Link, parent: Link, tag: VlanTag) -> bool:
 
 def _is_outer_device(link: Link, present: Mapping[int, Link], trunks: Container[str]) -> bool:
     """Return True for a link with the name of an outer device that `make` made."""
-    tag, trunk = link.vlan, _get_parent(link, present)
+    tag, trunk = link.vlan, present.get(link.parent or 0)
     if tag is None or trunk is None or trunk.name not in trunks:
         return False
     return tag.protocol == VlanProtocol.DOT1AD and link.name == outer_name(trunk.name, tag.id)
 
 
-def _is_device_of(vlan: AccessVlan, link: Link, present: Mapping[int, Link]) -> bool:
-    """Return True for a link with the tags of a VLAN, on its trunk, which may be a VLAN device itself."""
-    if link.vlan != VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id):
-        return False
-    parent = _get_parent(link, present)
-    if parent is not None and vlan.outer_vlan_id is not None:
-        if parent.vlan != VlanTag(VlanProtocol.DOT1AD, vlan.outer_vlan_id):
-            return False
-        parent = _get_parent(parent, present)
-    return parent is not None and parent.name == vlan.trunk
-
-
-def _get_parent(link: Link, present: Mapping[int, Link]) -> Link | None:
-    return None if link.parent is None else present.get(link.parent)
+def _identify_vlans(present: Mapping[int, Link]) -> Iterator[tuple[Link, AccessVlan]]:
+    """Yield the links that have the name and the tags of a VLAN. The trunk of a VLAN may be a VLAN device
+    itself: then a link may be of two trunks, and comes with each."""
+    for link in present.values():
+        parent = present.get(link.parent or 0)
+        if link.vlan is None or link.vlan.protocol != VlanProtocol.DOT1Q or parent is None:
+            continue
+        vlans = [AccessVlan(parent.name, None, link.vlan.id)]
+        trunk = present.get(parent.parent or 0)
+        if trunk is not None and parent.vlan is not None and parent.vlan.protocol == VlanProtocol.DOT1AD:
+            vlans.append(AccessVlan(trunk.name, parent.vlan.id, link.vlan.id))
+        yield from ((link, vlan) for vlan in vlans if vlan.name == link.name)
 
 
 class VlanServing:

@@ -278,17 +278,10 @@ def _parse_stats(data: bytes | None) -> InterfaceStats:
     )
 
 
-class Thresholds(NamedTuple):
-    """Numbers of neighbours in a table (`gc_thresh` of ip-sysctl): up to the first, all stay; above the
-    second, those not in use go within seconds; above the third, no new one is reached."""
-
-    first: int
-    second: int
-    third: int
-
-
-def read_thresholds(family: int) -> Thresholds | None:
-    """Return the thresholds of a table; None where the kernel does without IPv6. Raises KernelError."""
+def read_thresholds(family: int) -> tuple[int, ...] | None:
+    """Return the three thresholds of a table (`gc_thresh` of ip-sysctl): up to the first, all neighbours
+    stay; above the second, those not in use go within seconds; above the third, no new one is reached. None
+    where the kernel does without IPv6. Raises KernelError."""
     found = dump(
         "read the neighbour tables", rt.RTM_GETNEIGHTBL, rt.NDTMSG.pack(family, 0), _parse_thresholds
     )
@@ -300,10 +293,10 @@ def raise_thresholds(neighbours: int) -> bool:
     False if all were as high. Raises KernelError, with ENOENT in a network namespace that is not the
     first."""
     is_changed = False
-    wanted = Thresholds(neighbours, 2 * neighbours, 4 * neighbours)
+    wanted = (neighbours, 2 * neighbours, 4 * neighbours)
     for family, name in _NEIGHBOUR_TABLES.items():
         now = read_thresholds(family)
-        higher = now and Thresholds(*map(max, now, wanted))
+        higher = now and tuple(map(max, now, wanted))
         if higher and higher != now:
             body = rt.NDTMSG.pack(family, 0) + nl.pack_text(rt.NDTA_NAME, name)
             for number, value in enumerate(higher, rt.NDTA_THRESH1):
@@ -313,12 +306,12 @@ def raise_thresholds(neighbours: int) -> bool:
     return is_changed
 
 
-def _parse_thresholds(body: bytes) -> Thresholds | None:
+def _parse_thresholds(body: bytes) -> tuple[int, ...] | None:
     """Return the thresholds of a table; None for the settings of a device."""
     found = nl.split_attributes(body, rt.NDTMSG.size)
     values = [nl.parse_u32(found.get(number)) for number in range(rt.NDTA_THRESH1, rt.NDTA_THRESH1 + 3)]
-    known = [value for value in values if value is not None]
-    return Thresholds(*known) if len(known) == len(values) else None
+    known = tuple(value for value in values if value is not None)
+    return known if len(known) == len(values) else None
 
 
 def is_device(name: str) -> bool:

@@ -207,9 +207,9 @@ class RulesetEvents(_EventSocket):
             super().__init__(socket.NETLINK_ROUTE, 0)
 
     def follow(self, seconds: float, pause: float) -> Iterator[None]:
-        """Yield `pause` seconds after an event, for others that follow, and after `seconds` without an event.
-        End after `close`."""
-        deadline = time.monotonic() + seconds
+        """Yield at once, `pause` seconds after an event, for others that follow, and after `seconds` without
+        an event. End after `close`."""
+        deadline = time.monotonic()
         while self._wait(max(0.0, deadline - time.monotonic())):
             if time.monotonic() < deadline:
                 time.sleep(pause)
