@@ -70,11 +70,6 @@ def summarize(command: click.Command) -> str:
     return command.get_short_help_str(limit=1000)
 
 
-def say(text: str) -> None:
-    """Print a text for the operator, and a newline."""
-    sys.stdout.write(f"{text}\n")
-
-
 def run(program: click.Command, name: str, words: Sequence[str] | None = None) -> int:
     """Run a program with `words`, or with the arguments of the process. Return the exit status of the
     command; 2 after wrong arguments, with the usage on standard error; 1 after Ctrl-C."""

@@ -9,7 +9,7 @@ import click
 from gateway_contract.program import LateCommands
 from gateway_contract.version import PACKAGE
 from gatewayctl import terminal
-from gatewayctl.command import all_option, columns_option, context_option, group, output_option
+from gatewayctl.cli import all_option, columns_option, context_option, group, output_option
 from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.terminal import complain
 

@@ -28,9 +28,7 @@ class RemoteCandidate:
     def read(self, path: str) -> Any:
         """Return the data of /candidate or /compare; with '', the running configuration. Raises
         ClientError."""
-        answer = self._gateway.request("GET", CONFIGURATION_PATH + path)
-        self._etag = answer.etag
-        return answer.data
+        return self._request("GET", path)
 
     def require_clean(self, *, discard: bool, remedy: str) -> None:
         """Raise CommandError while the candidate has changes, unless they are to be discarded. `remedy` is an
@@ -48,14 +46,14 @@ class RemoteCandidate:
 
     def discard(self) -> None:
         """Discard all changes of the candidate. Raises ClientError."""
-        self._change("POST", "/discard")
+        self._request("POST", "/discard")
         self._is_staged = False
 
     def edit(self, operation: Record) -> str:
         """Stage an operation. Return its path, in which indexes of items are replaced by keys. Raises
         ClientError."""
         try:
-            response = self._change("POST", "/edit", {"operations": [operation]})
+            response = self._request("POST", "/edit", {"operations": [operation]})
         except Refused as error:
             # There is only one operation, so its number is left out.
             raise Refused(*(_OPERATION.sub("", line) for line in error.lines)) from error
@@ -65,12 +63,12 @@ class RemoteCandidate:
 
     def replace(self, document: Record) -> None:
         """Stage a whole configuration. Masked secrets keep their values. Raises ClientError."""
-        self._change("PUT", "/candidate", document)
+        self._request("PUT", "/candidate", document)
         self._is_staged = True
 
     def commit(self, body: Record) -> Record:
         """Commit the candidate, and return the response. Raises ClientError."""
-        response: Record = self._change("POST", "/commit", body)
+        response: Record = self._request("POST", "/commit", body)
         self._is_staged = False
         return response
 
@@ -83,8 +81,9 @@ class RemoteCandidate:
         except ClientError as error:
             complain([*error.lines, "the changes stay in the candidate"])
 
-    def _change(self, method: str, path: str, body: Record | None = None) -> Any:
-        answer = self._gateway.request(method, CONFIGURATION_PATH + path, body, if_match=self._etag)
+    def _request(self, method: str, path: str, body: Record | None = None) -> Any:
+        etag = None if method == "GET" else self._etag
+        answer = self._gateway.request(method, CONFIGURATION_PATH + path, body, if_match=etag)
         self._etag = answer.etag
         return answer.data
 

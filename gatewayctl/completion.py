@@ -9,8 +9,8 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from gateway_contract.contract import Enumeration, Method, columns_of
 from gatewayctl import terminal
+from gatewayctl.cli import command, get_context
 from gatewayctl.client.gateway import RemoteGateway
-from gatewayctl.command import command, get_context
 from gatewayctl.errors import ClientError
 from gatewayctl.texts import escape
 

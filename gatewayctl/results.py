@@ -49,10 +49,6 @@ class Format:
             return format_csv(document if isinstance(document, list) else [document], guard)
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
-    def render_event(self, record: Record, *, safe: bool) -> str:
-        """Return a record of an endless list, which is one line of JSON."""
-        return self.render(record, safe=safe) if self.matches is not None else format_json(record) + "\n"
-
 
 class FormatType(click.ParamType[Format]):
     """Name of an output format, with an expression for `jsonpath`."""
@@ -482,5 +478,7 @@ class StreamPrinter:
             ).partition("\n")
             terminal.write(row if self._has_head else f"{head}\n{row}")
             self._has_head = True
+        elif self._format.name == JSON:
+            terminal.write(format_json(record) + "\n")
         else:
-            terminal.write(self._format.render_event(record, safe=safe))
+            terminal.write(self._format.render(record, safe=safe))

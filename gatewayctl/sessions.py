@@ -28,7 +28,7 @@ from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoSuchRecor
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, add_wide_columns
 from gatewayctl.texts import escape, format_time, format_value
 
-SESSIONS_PATH = "/subscribers"
+PATH = "/subscribers"
 _HISTORY_PATH = "/subscribers/history"
 #: A username of the history still counts for so long: its owner may call.
 _RECENT_SECONDS = 30 * 86_400
@@ -78,7 +78,7 @@ def list_affected(records: Sequence[Record]) -> ResultList:
 
 def session_path(id: object) -> str:
     """Return the path of a session in the API."""
-    return f"{SESSIONS_PATH}/{quote(str(id), safe='')}"
+    return f"{PATH}/{quote(str(id), safe='')}"
 
 
 #: Names of the kinds as fields of a session, and as filters of lists of sessions.
@@ -152,7 +152,7 @@ def _list_targets(gateway: RemoteGateway, incomplete: str) -> list[tuple[str, st
     kind = typed_kind or (Kind.ID if not typed or typed.isdecimal() else Kind.USER)
     # A search finds nothing by the beginning of an id or address.
     query = {"search": incomplete} if typed and kind is Kind.USER else {}
-    sessions = gateway.get(SESSIONS_PATH, **query, limit=_MAX_COMPLETIONS)["sessions"]
+    sessions = gateway.get(PATH, **query, limit=_MAX_COMPLETIONS)["sessions"]
     prefix = "" if typed_kind is None else f"{typed_kind}:"
     return [
         (f"{prefix}{each[_FIELDS[kind]]}", _describe_word(each, kind))
@@ -226,7 +226,7 @@ def find_recent_user(gateway: RemoteGateway, name: str) -> Record | None:
 
 def _list_online(gateway: RemoteGateway, kind: Kind, text: str) -> Sequence[Record]:
     if kind is not Kind.ID:
-        return gateway.list_records(SESSIONS_PATH, "sessions", {_FIELDS[kind]: text})
+        return gateway.list_records(PATH, "sessions", {_FIELDS[kind]: text})
     try:
         return [gateway.get(session_path(text))]
     except NoSuchRecord:

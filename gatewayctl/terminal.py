@@ -190,23 +190,15 @@ def ask_username(context: Context) -> str:
     return ask(f"Username for {context.url}: ")
 
 
-def ask_password(username: str, file: str | None) -> str:
-    """Return the first line of a file, or without a file the password that the user types. Raises
-    CommandError."""
+def ask_password(username: str, file: str | None, *, new: bool = False) -> str:
+    """Return the first line of a file, or without a file the password that the user types; twice if the
+    password is `new`. Raises CommandError."""
     if file:
         return read_first_line(file, "password")
     require_terminal("--password-file")
-    return str(click.prompt(f"Password of {escape(username)}", hide_input=True, err=True))
-
-
-def ask_new_password(username: str, file: str | None) -> str:
-    """Return the first line of a file, or without a file the password that the user types twice. Raises
-    CommandError."""
-    if file:
-        return read_first_line(file, "password")
-    require_terminal("--password-file")
-    text = f"New password of {escape(username)}"
-    return str(click.prompt(text, hide_input=True, confirmation_prompt="Again", err=True))
+    text = f"{'New password' if new else 'Password'} of {escape(username)}"
+    again = "Again" if new else False
+    return str(click.prompt(text, hide_input=True, confirmation_prompt=again, err=True))
 
 
 def read_first_line(file: str, content: str) -> str:

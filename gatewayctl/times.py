@@ -12,7 +12,7 @@ import click
 
 from gateway_contract.base.texts import DAY, format_local, format_utc, is_number, parse_duration, parse_time
 from gateway_contract.core.sessions import LONGEST_EXPIRY
-from gatewayctl.command import get_label
+from gatewayctl.cli import get_label
 from gatewayctl.terminal import complain
 
 #: Forms of a time, for help texts.

@@ -21,7 +21,7 @@ from gateway_contract.base.errors import CoreAbsent, GatewayApiError
 from gateway_contract.base.texts import format_utc
 from gateway_contract.base.variables import CONFIGURATION, ETC
 from gateway_contract.passwords import hash_password
-from gateway_contract.program import run, say
+from gateway_contract.program import run
 
 #: Certificate and key of the API since its start or its last reload.
 SERVED = Path("/run/gateway-api-certificate/pair.pem")
@@ -54,7 +54,7 @@ def setup(only_renew: bool) -> None:
     units = [folder / "gateway-core.service" for folder in UNITS]
     # A dangling link is an operator's choice, too.
     if not any(unit.exists() or unit.is_symlink() for unit in units):
-        say(CoreAbsent.HINT)
+        click.echo(CoreAbsent.HINT)
 
 
 def prepare(etc: Path, configuration: Path, group: str | None) -> None:
@@ -69,7 +69,7 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
         durable.replace(secret, f"{secrets.token_hex(32)}\n".encode())
     certificates.ensure(certificate, tls / "key.pem", socket.gethostname())
     if certificates.is_authority(certificate):
-        say(
+        click.echo(
             f"{certificate} is a CA certificate: with a stolen key, anybody signs for any name.\n"
             "Replace it by one with CA:FALSE. Or delete it and run gateway-api-setup, which creates one for "
             "this server only."
@@ -85,7 +85,9 @@ def renew_certificate(etc: Path) -> None:
     subprocess.SubprocessError."""
     certificate, key = etc / "tls" / "certificate.pem", etc / "tls" / "key.pem"
     if certificates.renew(certificate, key, socket.gethostname()):
-        say(f"{certificate} is renewed for {certificates.DAYS} days: clients that trust the file need it")
+        click.echo(
+            f"{certificate} is renewed for {certificates.DAYS} days: clients that trust the file need it"
+        )
     _warn_of_expiry(certificate)
     # Also without a renewal: the reload after the last one may have failed.
     ours = certificates.is_ours(certificate)
@@ -96,7 +98,7 @@ def renew_certificate(etc: Path) -> None:
 def _warn_of_expiry(certificate: Path) -> None:
     end = read_end(certificate)
     if end is not None and end <= time.time():
-        say(
+        click.echo(
             f"{certificate} expired at {format_utc(end)}: clients reject it.\n"
             "Replace it. Or delete it and run gateway-api-setup, which creates one, and reload gateway-api."
         )
@@ -116,7 +118,7 @@ def _make_first_user(etc: Path, users: Path, group: str | None) -> None:
     # Before its hash: a second run does nothing when the hash exists.
     durable.replace(etc / "first-password", f"{password}\n".encode())
     durable.replace(users, f"{json.dumps([admin])}\n".encode(), mode=0o640, group=group)
-    say(
+    click.echo(
         f"The first user of the API is admin. Only root can read the password, in {etc / 'first-password'}:\n"
         "log in with it, set your own by `gatewayctl users password admin --commit`, and delete the file."
     )

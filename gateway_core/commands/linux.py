@@ -21,7 +21,6 @@ import click
 from gateway_contract.base import durable
 from gateway_contract.base.errors import GatewayApiError, Invalid
 from gateway_contract.base.variables import CONFIGURATION, ETC, value
-from gateway_contract.program import say
 from gateway_core.commands.daemon import add_core_options, serve
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.assembly import LinuxMachine
@@ -139,30 +138,30 @@ def set_up(
     address = _choose_api_address(options.api_address, ask, management)
     text = "" if exists else _make_first_configuration(options, hostname, _join_root(root, _FIRST_USERS))
     for type in _PROFILES:
-        say(f"Source of {type} sessions: {served.get(type, 'none is installed or named')}")
+        click.echo(f"Source of {type} sessions: {served.get(type, 'none is installed or named')}")
     has_frr = _decide_on_frr(options.frr, root)
     missing = list(find_lacks(root, [*options.trunk, *options.uplink], options.source))
     for lack in missing:
-        say(f"missing {lack.what}\n    {lack.remedy}")
+        click.echo(f"missing {lack.what}\n    {lack.remedy}")
     if state.exists():
-        say(
+        click.echo(
             f"{state.parent} has a running configuration, which stays as it is. To change it, use "
             "`gatewayctl config` to set interfaces.trunks, interfaces.uplinks, demux.trunks and "
             "cgnat.source_range. To start anew, stop the core and move that folder away."
         )
     elif exists:
-        say(f"{first} exists, and stays as it is. To write another, remove it first.")
+        click.echo(f"{first} exists, and stays as it is. To write another, remove it first.")
     elif not missing and has_frr:
         durable.replace(first, text.encode(), mode=0o644)
-        say(f"{first} is written.")
+        click.echo(f"{first} is written.")
     if address is not None:
         _listen_at(address, _join_root(root, _SETTINGS), hostname)
     default = map_types_to_sources(choose_sources(root))
     if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
         named = " ".join(f"--source {name}" for name in options.source)
-        say(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
+        click.echo(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
     is_ready = has_frr and not missing
-    say("The gateway can start." if is_ready else "Something is missing: run this again afterwards.")
+    click.echo("The gateway can start." if is_ready else "Something is missing: run this again afterwards.")
     return is_ready
 
 
@@ -216,9 +215,9 @@ def _listen_at(address: str, settings: Path, hostname: str) -> None:
             end = "\n" if text and not text.endswith("\n") else ""
             changed = f"{text}{end}{line}\n"
         durable.replace(settings, changed.encode(errors="surrogateescape"), mode=0o600)
-        say(f"{settings} has {line}. Then: systemctl restart gateway-api")
+        click.echo(f"{settings} has {line}. Then: systemctl restart gateway-api")
     if address != _ALL_ADDRESSES:
-        say(f"Log in at https://{hostname}:{port}, or by a certificate that has the address.")
+        click.echo(f"Log in at https://{hostname}:{port}, or by a certificate that has the address.")
 
 
 def _find_frr(root: Path) -> tuple[FrrFolders, str]:
@@ -234,7 +233,7 @@ def _leave_frr(root: Path) -> None:
     folders, placed = _find_frr(root)
     limits = CommitLimits.of(_FRR_SECONDS, _FRR_SECONDS)
     changes = FrrConfiguration(folders, limits).apply("", placed) if placed else None
-    say("FRR has nothing of the gateway any more." if changes else "FRR had nothing of the gateway.")
+    click.echo("FRR has nothing of the gateway any more." if changes else "FRR had nothing of the gateway.")
 
 
 def _decide_on_frr(decision: str | None, root: Path) -> bool:
@@ -242,7 +241,7 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
     Raises OSError."""
     folders, placed = _find_frr(root)
     lines = find_foreign_bgp(folders, placed)
-    say("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
+    click.echo("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
     if not lines:
         return True
     shown = "".join(f"\n    {line}" for line in lines)
@@ -250,17 +249,17 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
         case "replace":
             copy, has_mark = take_over(folders)
             when = "" if has_mark else ", when FRR runs"
-            say(
+            click.echo(
                 "BGP is the gateway's. With the first configuration that has the section bgp"
                 f"{when}, FRR loses these lines, which {copy} keeps:{shown}"
             )
         case "keep":
-            say(
+            click.echo(
                 "FRR keeps its BGP instance: the gateway refuses a configuration with the section bgp. These "
                 f"lines are not the gateway's:{shown}"
             )
         case _:
-            say(
+            click.echo(
                 "FRR has a BGP instance that is not the gateway's. A configuration with the section bgp "
                 f"would replace it, and these lines would go:{shown}\n  Decide, and run this again:\n"
                 "    --frr replace    gives BGP to the gateway, and keeps a copy of the configuration\n"

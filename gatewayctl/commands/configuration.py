@@ -16,7 +16,7 @@ import click
 from gateway_contract.base import durable
 from gateway_contract.base.texts import has_unit, parse_path
 from gateway_contract.core.configuration import LONGEST_COMMENT
-from gatewayctl import terminal
+from gatewayctl import cli, terminal
 from gatewayctl.candidate import (
     CONFIGURATION_PATH,
     RemoteCandidate,
@@ -27,16 +27,6 @@ from gatewayctl.candidate import (
     list_values,
 )
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import (
-    change_command,
-    command,
-    confirm,
-    dry_run_option,
-    get_shared_option,
-    group,
-    read_command,
-    yes_option,
-)
 from gatewayctl.completion import GatewayWords
 from gatewayctl.errors import CommandError, ExitStatus
 from gatewayctl.results import IDENTITY, Column, Report, ResultList, Sheet
@@ -46,7 +36,6 @@ from gatewayctl.times import DurationType
 
 #: No configuration has as many levels of JSON.
 _MAX_LEVELS = 32
-_TOO_DEEP = "it is nested too deeply"
 #: The number of the running configuration among the revisions.
 _RUNNING = "0"
 _REVISIONS = (
@@ -85,7 +74,7 @@ _revision = GatewayWords(
 )
 
 
-@group()
+@cli.group()
 def config() -> None:
     """Reads and changes the configuration.
 
@@ -104,7 +93,7 @@ def config() -> None:
     "--revision", metavar="N", type=_revision,
     help="An archived revision: 1 is the newest, 0 the running configuration.",
 )  # fmt: skip
-@read_command
+@cli.read_command
 def show(gateway: RemoteGateway, path: str | None, candidate: bool, revision: str | None) -> Report:
     """Shows the running configuration, or the part of it at PATH. Secrets are masked."""
     if revision not in (None, _RUNNING):
@@ -137,7 +126,7 @@ def _is_below(path: str, above: str) -> bool:
 @config.command("set")
 @click.argument("path", type=GatewayWords(_list_settable_paths))
 @click.argument("value")
-@change_command
+@cli.change_command
 def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
     """Sets a value of the candidate.
 
@@ -159,7 +148,7 @@ def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
 
 @config.command()
 @click.argument("path", type=_path)
-@change_command
+@cli.change_command
 def delete(gateway: RemoteGateway, path: str) -> Report:
     """Deletes a value of the candidate."""
     path = RemoteCandidate(gateway).edit({"op": "delete", "path": path})
@@ -170,7 +159,7 @@ def delete(gateway: RemoteGateway, path: str) -> Report:
 @click.option(
     "--file", metavar="FILE", type=click.File("rb"), help="The whole candidate as JSON; - is standard input."
 )
-@change_command
+@cli.change_command
 def edit(gateway: RemoteGateway, file: Any) -> Report:
     """Edits the candidate in your editor, all changes or none.
 
@@ -212,19 +201,20 @@ def _parse_json(text: str | bytes) -> Any:
     levels for a recursive function."""
     try:
         document = json.loads(text)
-    except RecursionError as error:
-        raise ValueError(_TOO_DEEP) from error
-    level = [document]
-    for _ in range(_MAX_LEVELS):
-        level = [
-            inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (each.values() if isinstance(each, dict) else each)
-        ]
-    if level:
-        raise ValueError(_TOO_DEEP)
+    except RecursionError:
+        is_deep = True
+    else:
+        is_deep = _has_levels(document, _MAX_LEVELS)
+    if is_deep:
+        raise ValueError("it is nested too deeply")
     return document
+
+
+def _has_levels(document: Any, count: int) -> bool:
+    inner = (
+        document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
+    )
+    return count == 0 or any(_has_levels(each, count - 1) for each in inner)
 
 
 def _parse_configuration(text: str | bytes) -> Record:
@@ -242,7 +232,7 @@ def _parse_configuration(text: str | bytes) -> Record:
 @click.argument("revision", metavar="[FROM]", required=False, type=_revision)
 @click.argument("to", metavar="[TO]", required=False, type=_revision)
 @click.option("--revision", "former", metavar="N", type=_revision, help="As FROM.")
-@read_command
+@cli.read_command
 def compare(gateway: RemoteGateway, revision: str | None, to: str | None, former: str | None) -> Report:
     """Shows the changes of the candidate and the effect of a commit.
 
@@ -278,9 +268,9 @@ def _report_message(response: Record) -> Report:
     "--max-dropped", "max_sessions_dropped", metavar="N", type=int,
     help="Fails if more sessions would end; by default, if more would end than were shown.",
 )  # fmt: skip
-@dry_run_option
-@yes_option
-@change_command
+@cli.dry_run_option
+@cli.yes_option
+@cli.change_command
 def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **fields: Any) -> Report:
     """Makes the candidate the running configuration, after it has shown the changes and asked."""
     candidate = RemoteCandidate(gateway)
@@ -288,7 +278,7 @@ def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **fields: Any) -> R
     report = _report_difference(difference)
     if dry_run or not difference["diff"]:
         return report
-    confirm("Commit this?", yes=yes, otherwise="nothing was committed", about=report)
+    cli.confirm("Commit this?", yes=yes, otherwise="nothing was committed", about=report)
     return _report_message(candidate.commit(_format_commit(difference, **fields)))
 
 
@@ -302,7 +292,7 @@ def _format_commit(difference: Record, **fields: Any) -> Record:
 
 
 @config.command("confirm")
-@change_command
+@cli.change_command
 def confirm_(gateway: RemoteGateway) -> Report:
     """Confirms the last commit, so that it stays."""
     return _report_message(gateway.send("POST", f"{CONFIGURATION_PATH}/confirm"))
@@ -310,7 +300,7 @@ def confirm_(gateway: RemoteGateway) -> Report:
 
 @config.command()
 @click.argument("revision", type=_revision)
-@change_command
+@cli.change_command
 def rollback(gateway: RemoteGateway, revision: str) -> Report:
     """Copies an archived revision to the candidate. 1 is the newest; a commit then makes it run."""
     number: Any = int(revision) if revision.isdecimal() else revision
@@ -318,8 +308,8 @@ def rollback(gateway: RemoteGateway, revision: str) -> Report:
 
 
 @config.command()
-@yes_option
-@change_command
+@cli.yes_option
+@cli.change_command
 def discard(gateway: RemoteGateway, yes: bool) -> Report:
     """Drops all changes of the candidate, after it has shown them and asked."""
     candidate = RemoteCandidate(gateway)
@@ -327,14 +317,14 @@ def discard(gateway: RemoteGateway, yes: bool) -> Report:
     if not difference["diff"]:
         return Report("no changes", {"message": "no changes"})
     about = Report(difference["diff"], difference)
-    confirm("Discard these changes?", yes=yes, otherwise="nothing was discarded", about=about)
+    cli.confirm("Discard these changes?", yes=yes, otherwise="nothing was discarded", about=about)
     candidate.discard()
     return Report("the candidate is the running configuration", {"message": "discarded"})
 
 
 @config.command()
 @click.argument("revision", required=False, type=_revision)
-@read_command
+@cli.read_command
 def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
     """Lists the running configuration, which is 0, and the archived revisions, the newest first.
 
@@ -347,9 +337,9 @@ def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
     return Sheet(gateway.get(f"{CONFIGURATION_PATH}/archive/{revision}"))
 
 
-@command()
+@cli.command()
 @click.argument("file", required=False)
-@change_command
+@cli.change_command
 @click.pass_context
 def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Report | None:
     """Writes the running configuration to FILE, as JSON.
@@ -358,7 +348,7 @@ def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Repo
     none: keep them elsewhere, or restore on a gateway that still runs them. Their paths are on standard
     error.
     """
-    if file == STANDARD_INPUT and get_shared_option(ctx, "output"):
+    if file == STANDARD_INPUT and cli.get_shared_option(ctx, "output"):
         raise click.UsageError("--output does not go with FILE -: a backup is always JSON.", ctx)
     document = gateway.get(CONFIGURATION_PATH)
     if secrets := sorted(list_secrets(document)):
@@ -377,7 +367,7 @@ def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Repo
     return Report(f"backed up {gateway.context.url} to {path}", {"file": str(path)})
 
 
-@command()
+@cli.command()
 @click.argument("file")
 @click.option("--secrets", metavar="FILE", help='JSON of paths and secrets: {"radius.secret": "..."}.')
 @click.option("--leave-out", is_flag=True, help="Leaves out what has a secret that is missing.")
@@ -392,9 +382,9 @@ def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Repo
     "--max-dropped", "max_sessions_dropped", metavar="N", type=click.IntRange(0),
     help="Fails if more sessions would end; by default, if more would end than were shown.",
 )  # fmt: skip
-@dry_run_option
-@yes_option
-@change_command
+@cli.dry_run_option
+@cli.yes_option
+@cli.change_command
 def restore(
     gateway: RemoteGateway,
     file: str,
@@ -435,13 +425,13 @@ def restore(
             return Report(text, difference, is_diff=True)
         for each in text.split("\n"):
             terminal.tell(each)
-        confirm("Commit this?", yes=yes, otherwise="nothing was restored")
+        cli.confirm("Commit this?", yes=yes, otherwise="nothing was restored")
         comment = "".join(filter(str.isprintable, f"restored from {Path(file).name}"))[:LONGEST_COMMENT]
         committed = candidate.commit(_format_commit(difference, comment=comment, **fields))
     finally:
         candidate.unstage()
     complain([committed["message"]])
-    confirm("Keep it?", yes=yes, otherwise="not confirmed: the former configuration returns by itself")
+    cli.confirm("Keep it?", yes=yes, otherwise="not confirmed: the former configuration returns by itself")
     response = gateway.send("POST", f"{CONFIGURATION_PATH}/confirm")
     return Report(response["message"], {**committed, "message": response["message"]})
 

@@ -13,17 +13,9 @@ import click
 
 from gateway_contract.base.texts import format_rate
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
+from gatewayctl import cli
 from gatewayctl.client.events import Event, EventFollower, SignOnFollower
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import (
-    all_option,
-    command,
-    context_option,
-    get_format,
-    get_gateways,
-    get_shared_option,
-    output_option,
-)
 from gatewayctl.completion import GatewayWords
 from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.results import CONTEXT, StreamPrinter
@@ -51,10 +43,10 @@ class _Source(NamedTuple):
     follower: EventFollower | SignOnFollower
 
 
-@command()
-@context_option
-@all_option
-@output_option
+@cli.command()
+@cli.context_option
+@cli.all_option
+@cli.output_option
 @click.option(
     "--event",
     "events",
@@ -91,9 +83,9 @@ def events(
         raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
     signals = SignalWatcher()
     signals.install()
-    printer = _EventPrinter(StreamPrinter(get_format(ctx), _FIELDS), user, trunk)
-    is_all = get_shared_option(ctx, "all")
-    gateways = get_gateways(ctx)
+    printer = _EventPrinter(StreamPrinter(cli.get_format(ctx), _FIELDS), user, trunk)
+    is_all = cli.get_shared_option(ctx, "all")
+    gateways = cli.get_gateways(ctx)
     sources = []
     for gateway in gateways:
         context = gateway.context.name if is_all else None

@@ -5,19 +5,11 @@ from typing import Any
 import click
 
 from gateway_contract.history import PastSession
+from gatewayctl import cli, sessions
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import command, limit_option, read_command
 from gatewayctl.completion import complete_logged_value
 from gatewayctl.errors import CommandError, ExitStatus
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, add_wide_columns
-from gatewayctl.sessions import (
-    TYPE_CHOICE,
-    Target,
-    find_past_session,
-    format_address,
-    session_path,
-    target_argument,
-)
 from gatewayctl.texts import escape, format_time, format_value
 from gatewayctl.times import FORMS, TimeType
 
@@ -38,7 +30,7 @@ def _format_start(record: Record) -> str:
 _SESSIONS = add_wide_columns(
     (
         Column("id", IDENTITY), Column("username", IDENTITY),
-        Column("ip_address", HIGH, value=format_address), Column("mac_address", LOW),
+        Column("ip_address", HIGH, value=sessions.format_address), Column("mac_address", LOW),
         Column("access_interface"), Column("started_at", HIGH, value=_format_start),
         Column("ended_at", value=_format_end), Column("duration_seconds", LOW), Column("reason", HIGH),
         Column("type", WIDE), Column("author", WIDE), Column("bytes_in", WIDE), Column("bytes_out", WIDE),
@@ -68,12 +60,12 @@ _TIMELINE = (
 _since = click.option("--since", metavar="TIME", type=TimeType(), help=f"From then on: {FORMS}.")
 _until = click.option("--until", metavar="TIME", type=TimeType(), help="Before then.")
 #: The history may have millions of records, and the audit log a hundred thousand.
-_limit = limit_option(default=100, show_default=True)
+_limit = cli.limit_option(default=100, show_default=True)
 
 
-@command()
+@cli.command()
 @click.argument("search", metavar="[TEXT]", required=False)
-@click.option("--type", type=TYPE_CHOICE, help="Sessions of this type.")
+@click.option("--type", type=sessions.TYPE_CHOICE, help="Sessions of this type.")
 @click.option("--username", metavar="NAME", help="With this username.")
 @click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
@@ -86,22 +78,22 @@ _limit = limit_option(default=100, show_default=True)
     help="That ended for this reason, such as lost_carrier.",
 )  # fmt: skip
 @_limit
-@read_command
+@cli.read_command
 def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """Lists sessions that are up or have ended, the newest first. All conditions must match.
 
     TEXT is a part of a username, MAC address or interface, or an address. --ip with --at says who had an
     address at a time. Exit status 1 if there is no such session.
     """
-    sessions = gateway.list_records("/subscribers/history", "sessions", query, limit)
-    if not sessions:
+    records = gateway.list_records("/subscribers/history", "sessions", query, limit)
+    if not records:
         raise CommandError(ExitStatus.REFUSED, "no session matches")
-    return ResultList(sessions, _SESSIONS)
+    return ResultList(records, _SESSIONS)
 
 
-@command("failed-sign-ons")
+@cli.command("failed-sign-ons")
 @click.argument("search", metavar="[TEXT]", required=False)
-@click.option("--type", type=TYPE_CHOICE, help="For sessions of this type.")
+@click.option("--type", type=sessions.TYPE_CHOICE, help="For sessions of this type.")
 @click.option("--username", metavar="NAME", help="With this username.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
 @click.option("--interface", metavar="NAME", help="On this access interface.")
@@ -113,34 +105,34 @@ def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     help="That failed for this reason, such as rejected.",
 )  # fmt: skip
 @_limit
-@read_command
+@cli.read_command
 def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """Lists sign-ons that failed, and why, the newest first. All conditions must match.
 
     TEXT is a part of a username, MAC address or access interface. Attempts that follow one another are one
     line. Exit status 1 if there is no such sign-on.
     """
-    sign_ons = gateway.list_records("/subscribers/failed-sign-ons", "failures", query, limit)
-    if not sign_ons:
+    records = gateway.list_records("/subscribers/failed-sign-ons", "failures", query, limit)
+    if not records:
         raise CommandError(ExitStatus.REFUSED, "no failed sign-on matches")
-    return ResultList(sign_ons, _FAILED_SIGN_ONS)
+    return ResultList(records, _FAILED_SIGN_ONS)
 
 
-@command()
-@target_argument
+@cli.command()
+@sessions.target_argument
 @_limit
-@read_command
-def timeline(gateway: RemoteGateway, target: Target, limit: int) -> ResultList:
+@cli.read_command
+def timeline(gateway: RemoteGateway, target: sessions.Target, limit: int) -> ResultList:
     """Lists what happened to a subscriber, and who did it, the newest first. TARGET may be offline."""
-    path = f"{session_path(find_past_session(gateway, target)['id'])}/timeline"
+    path = f"{sessions.session_path(sessions.find_past_session(gateway, target)['id'])}/timeline"
     return ResultList(gateway.list_records(path, "entries", {}, limit), _TIMELINE)
 
 
-@command()
+@cli.command()
 @_since
 @_until
-@limit_option("The most subscribers; 20 by default.")
-@read_command
+@cli.limit_option("The most subscribers; 20 by default.")
+@cli.read_command
 def flapping(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the subscribers with the most sessions in a window of time, by default the last day."""
     return ResultList(gateway.get("/subscribers/flapping", **query)["subscribers"], _FLAPPING_SUBSCRIBERS)
@@ -166,7 +158,7 @@ _AUDIT_RECORDS = (
 )  # fmt: skip
 
 
-@command()
+@cli.command()
 @click.option("--user", metavar="NAME", help="Records of this user.")
 @click.option(
     "--action", metavar="ACTION", type=complete_logged_value("/audit", "records", "action"),
@@ -177,7 +169,7 @@ _AUDIT_RECORDS = (
 @_since
 @_until
 @_limit
-@read_command
+@cli.read_command
 def audit(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """Lists the changes and the refused requests, the newest first. Requires the role admin."""
     return ResultList(gateway.list_records("/audit", "records", query, limit), _AUDIT_RECORDS)

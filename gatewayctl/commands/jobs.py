@@ -9,8 +9,8 @@ import click
 
 from gateway_contract.core.jobs import ListJobs
 from gateway_contract.core.sessions import SessionFilter, SessionTypeFilter
+from gatewayctl import cli
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import change_command, confirm, group, parse_filters, read_command
 from gatewayctl.commands.network import create_list_command
 from gatewayctl.completion import complete_condition, complete_field
 from gatewayctl.errors import CommandError, ExitStatus
@@ -28,7 +28,7 @@ def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that can start a job."""
     fields = {**dict.fromkeys(SessionFilter.__struct_fields__), "type": SessionTypeFilter}
     where = click.option(
-        "--where", "filter", metavar="FIELD=VALUE", multiple=True, callback=parse_filters,
+        "--where", "filter", metavar="FIELD=VALUE", multiple=True, callback=cli.parse_filters,
         type=complete_condition(fields),
         help="All sessions that match, as a job of the gateway: type, username, interface, search, ...",
     )  # fmt: skip
@@ -68,7 +68,7 @@ def run_job(
     report, has_sessions = preview_change(gateway, path, body)
     if dry_run or not has_sessions:
         return report
-    confirm(question, yes=yes, otherwise="nothing was changed", about=report, always=True)
+    cli.confirm(question, yes=yes, otherwise="nothing was changed", about=report, always=True)
     pace = {} if per_second is None else {"per_second": per_second}
     return _follow(gateway, gateway.send("POST", path, {**body, **pace}))
 
@@ -108,7 +108,7 @@ def _job_path(job: str) -> str:
     return f"{_PATH}/{quote(job, safe='')}"
 
 
-@group()
+@cli.group()
 def jobs() -> None:
     """Shows and cancels jobs: work on many sessions, which `--where` starts."""
 
@@ -123,7 +123,7 @@ jobs.add_command(
 
 @jobs.command()
 @_job
-@read_command
+@cli.read_command
 def show(gateway: RemoteGateway, job: str) -> Sheet:
     """Shows one job with its failures."""
     return Sheet(gateway.get(_job_path(job)))
@@ -131,7 +131,7 @@ def show(gateway: RemoteGateway, job: str) -> Sheet:
 
 @jobs.command()
 @_job
-@change_command
+@cli.change_command
 def cancel(gateway: RemoteGateway, job: str) -> Report:
     """Cancels a job: it takes no further session."""
     record = gateway.send("DELETE", _job_path(job))

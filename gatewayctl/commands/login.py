@@ -8,21 +8,9 @@ from pathlib import Path
 
 import click
 
-from gatewayctl import terminal
+from gatewayctl import cli, terminal
 from gatewayctl.client.contexts import DEFAULT_URL, Context, ContextsFile
 from gatewayctl.client.gateway import RemoteGateway, log_in
-from gatewayctl.command import (
-    columns_option,
-    command,
-    context_argument,
-    context_option,
-    create_gateway,
-    get_context,
-    get_format,
-    get_shared_option,
-    group,
-    output_option,
-)
 from gatewayctl.errors import CommandError, ExitStatus, LoginRequired
 from gatewayctl.results import HIGH, IDENTITY, LOW, Column, ResultList, show
 from gatewayctl.terminal import ask_password, ask_username
@@ -36,8 +24,8 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@command()
-@context_option
+@cli.command()
+@cli.context_option
 @click.option("--url", metavar="URL", help="The gateway; GATEWAY_URL by default.")
 @click.option(
     "--ca", metavar="FILE", help="The CA certificate for its certificate, in PEM; GATEWAY_CA by default."
@@ -67,7 +55,7 @@ def login(
     """
     file = ContextsFile(os.environ)
     context = _find_context(ctx, file, url, ca)
-    gateway = create_gateway(ctx, context)
+    gateway = cli.create_gateway(ctx, context)
     if if_needed and context.token and _accepts_token(gateway):
         terminal.show(escape(f"still logged in to {context.url}"))
         return
@@ -78,7 +66,7 @@ def login(
 
 def _find_context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | None) -> Context:
     """Return the context to log in to, with an absolute path of its CA certificate."""
-    name = get_shared_option(ctx, "context")
+    name = cli.get_shared_option(ctx, "context")
     contexts = file.read()
     if url is None and (name is None or name in contexts.known):
         context = contexts.choose(name, os.environ)
@@ -98,16 +86,16 @@ def _accepts_token(gateway: RemoteGateway) -> bool:
     return True
 
 
-@command()
-@context_option
+@cli.command()
+@cli.context_option
 @click.option("--everywhere", is_flag=True, help="Ends all tokens of the user.")
 @click.pass_context
 def logout(ctx: click.Context, everywhere: bool) -> None:
     """Revokes the token, and removes it from the context."""
-    context = get_context(ctx)
+    context = cli.get_context(ctx)
     if context.token is None:
         raise CommandError(ExitStatus.LOGIN_REQUIRED, f"not logged in to {context.url}")
-    gateway = create_gateway(ctx, context)
+    gateway = cli.create_gateway(ctx, context)
     # The token may be invalid already.
     with suppress(LoginRequired):
         if everywhere:
@@ -118,7 +106,7 @@ def logout(ctx: click.Context, everywhere: bool) -> None:
     terminal.show(escape(f"logged out of {context.url}"))
 
 
-@group()
+@cli.group()
 def contexts() -> None:
     """Manages the contexts: the gateways that you know.
 
@@ -127,8 +115,8 @@ def contexts() -> None:
 
 
 @contexts.command("list")
-@output_option
-@columns_option
+@cli.output_option
+@cli.columns_option
 @click.pass_context
 def list_(ctx: click.Context) -> None:
     """Lists the contexts, and why a token is not valid. Tokens are not shown."""
@@ -139,19 +127,16 @@ def list_(ctx: click.Context) -> None:
         records.append(
             {
                 "current": context.name == contexts.current,
-                "name": context.name,
-                "url": context.url,
-                "username": context.username,
-                "ca": context.ca,
+                **{name: getattr(context, name) for name in ("name", "url", "username", "ca")},
                 "logged_in": problem is None,
                 "reason": problem,
             }
         )
-    show(ResultList(records, _COLUMNS), get_format(ctx))
+    show(ResultList(records, _COLUMNS), cli.get_format(ctx))
 
 
 @contexts.command()
-@context_argument
+@cli.context_argument
 def use(name: str) -> None:
     """Makes NAME the current context."""
     ContextsFile(os.environ).edit(lambda contexts: contexts.add(contexts.get(name), current=True))
@@ -159,7 +144,7 @@ def use(name: str) -> None:
 
 
 @contexts.command()
-@context_argument
+@cli.context_argument
 def remove(name: str) -> None:
     """Removes the context NAME with its token. It does not revoke the token: log out first."""
     ContextsFile(os.environ).edit(lambda contexts: contexts.remove(name))

@@ -15,8 +15,8 @@ from gateway_contract.core.network import (
     ListRoutes,
     ListVlans,
 )
+from gatewayctl import cli
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import CliCommand, command, limit_option, parse_filters, read_command
 from gatewayctl.completion import complete_condition, complete_order, get_fields
 from gatewayctl.results import (
     HIGH,
@@ -49,14 +49,14 @@ def create_list_command(
     *,
     alternative: Alternative | None = None,
     hidden: Iterable[str] = (),
-) -> CliCommand:
+) -> cli.CliCommand:
     """Return a command for the list at a path of the API, with options for filters, order and length. The
     list comes from a method of the core, whose other fields are columns of `-o wide` unless `hidden`."""
     fields = get_fields(method)
     all_columns = add_wide_columns(columns, fields, hidden)
 
     @click.option(
-        "--filter", "filters", metavar="FIELD=VALUE", multiple=True, callback=parse_filters,
+        "--filter", "filters", metavar="FIELD=VALUE", multiple=True, callback=cli.parse_filters,
         type=complete_condition(fields),
         help="Records with this value only, such as type=trunk; all filters must match.",
     )  # fmt: skip
@@ -64,8 +64,8 @@ def create_list_command(
         "--sort", metavar="FIELD", type=complete_order(fields),
         help="A field of the records; -FIELD for descending order.",
     )  # fmt: skip
-    @limit_option()
-    @read_command
+    @cli.limit_option()
+    @cli.read_command
     def read_list(gateway: RemoteGateway, limit: int | None, filters: Record, **query: Any) -> Result:
         if alternative and query.pop("alternative"):
             return alternative.read(gateway)
@@ -75,7 +75,7 @@ def create_list_command(
     if alternative:
         flag = click.option(alternative.flag, "alternative", is_flag=True, help=alternative.help)
         read_list = flag(read_list)
-    return command(name, help=help)(read_list)
+    return cli.command(name, help=help)(read_list)
 
 
 def _format_addresses(record: Record) -> str:
@@ -131,8 +131,8 @@ _FAULTS = (
 )  # fmt: skip
 
 
-@command()
-@read_command
+@cli.command()
+@cli.read_command
 def bgp(gateway: RemoteGateway) -> ResultList:
     """Lists the BGP neighbours, as FRR shows them."""
     families = gateway.get("/routing/bgp/summary")

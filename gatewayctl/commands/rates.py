@@ -20,20 +20,11 @@ import click
 from gateway_contract.base import durable
 from gateway_contract.base.texts import has_unit, parse_rate
 from gateway_contract.core.sessions import SessionSummary
+from gatewayctl import cli, sessions
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import Decorated, change_command, command, confirm, dry_run_option, yes_option
 from gatewayctl.commands import jobs
 from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoResponse
 from gatewayctl.results import HIGH, IDENTITY, Column, Report, ResultList, format_csv_line
-from gatewayctl.sessions import (
-    Target,
-    TargetType,
-    describe_subscriber,
-    find_session,
-    format_address,
-    is_id,
-    session_path,
-)
 from gatewayctl.terminal import STANDARD_INPUT, Progress, complain
 from gatewayctl.texts import count_sessions, escape, format_bps, format_time, parse_typed_rate
 from gatewayctl.times import DurationType, TimeType
@@ -95,10 +86,10 @@ def read_file(file: str) -> list[RateRow | BadRow]:
     return list(_parse_lines(line.rstrip("\r") for line in text.split("\n")))
 
 
-def format_file(sessions: Iterable[Record]) -> str:
+def format_file(records: Iterable[Record]) -> str:
     """Return a file with the present rates of sessions of a list."""
     lines = [format_csv_line(("id", "username", "down", "up"))]
-    for session in sessions:
+    for session in records:
         name = session["username"] or ""
         # A cell ends with its line, so a name with a line break is left out: the id identifies the session.
         name = name if name.isprintable() else ""
@@ -162,7 +153,7 @@ def _parse_row(number: int, cells: _Cells) -> RateRow:
     id, username = cells.get("id"), cells.get("username") or None
     if id is None and username is None:
         raise ValueError("username: is required")
-    if id is not None and not is_id(id):
+    if id is not None and not sessions.is_id(id):
         raise ValueError("id: must be a session id")
     down, up = _parse_rate(cells, "down"), _parse_rate(cells, "up")
     return RateRow(number, None if id is None else int(id), username, down, up)
@@ -206,10 +197,10 @@ _PAUSES_SECONDS = (1, 2, 4)
 _MAX_SHOWN = 100
 _MAX_UNDO_FILES = 100
 _COLUMNS = (
-    Column("id", IDENTITY), Column("username", IDENTITY), Column("ip_address", HIGH, value=format_address),
-    Column("mac_address", HIGH), Column("former_rate_down_bps", IDENTITY, "Down"),
-    Column("rate_down_bps", IDENTITY, "New down"), Column("former_rate_up_bps", IDENTITY, "Up"),
-    Column("rate_up_bps", IDENTITY, "New up"),
+    Column("id", IDENTITY), Column("username", IDENTITY),
+    Column("ip_address", HIGH, value=sessions.format_address), Column("mac_address", HIGH),
+    Column("former_rate_down_bps", IDENTITY, "Down"), Column("rate_down_bps", IDENTITY, "New down"),
+    Column("former_rate_up_bps", IDENTITY, "Up"), Column("rate_up_bps", IDENTITY, "New up"),
 )  # fmt: skip
 
 
@@ -253,11 +244,11 @@ class RateChanges:
         self._offline_ok = offline_ok
         self.changes: list[RateChange] = []
         for row in rows:
-            sessions = _find_sessions(row, by_id, by_username)
-            if not sessions:
+            matches = _find_sessions(row, by_id, by_username)
+            if not matches:
                 self._offline += 1
                 complain([f"line {row.number}: {row.who} is not online"])
-            self.changes += [RateChange(row, each) for each in sessions]
+            self.changes += [RateChange(row, each) for each in matches]
 
     @property
     def status(self) -> ExitStatus:
@@ -301,7 +292,7 @@ def change_all(
         more = f"and {count_sessions(left)} more: --dry-run shows all\n" if left > 0 else ""
         text = f"{more}{len(rates.changes)} will change, {rates.skipped}"
         about = Report(text, None, table=rates.table(_MAX_SHOWN))
-        confirm("Change their rates?", yes=yes, otherwise="nothing was changed", about=about, always=True)
+        cli.confirm("Change their rates?", yes=yes, otherwise="nothing was changed", about=about, always=True)
         undo_file = _write_undo_file(rates.changes)
         complain([f"to undo the changes: gatewayctl subscribers rate --file {undo_file}"])
     changed, failed, status = 0, 0, rates.status
@@ -354,7 +345,7 @@ def _change(gateway: RemoteGateway, change: RateChange, terms: Record) -> None:
     """Change the rates of a session, and retry while the gateway does not respond. Raises ClientError."""
     for pause in (*_PAUSES_SECONDS, None):
         try:
-            path = f"{session_path(change.session['id'])}/rate"
+            path = f"{sessions.session_path(change.session['id'])}/rate"
             gateway.send("PUT", path, _format_body(change.row, terms))
             return
         except NoResponse:
@@ -377,12 +368,12 @@ def _require_unit(ctx: click.Context, param: click.Parameter, text: str | None) 
     return text
 
 
-def _rate_option(name: str, field: str, help: str) -> Callable[[Decorated], Decorated]:
+def _rate_option(name: str, field: str, help: str) -> Callable[[cli.Decorated], cli.Decorated]:
     return click.option(name, field, metavar="RATE", callback=_require_unit, help=help)
 
 
-@command()
-@click.argument("target", required=False, type=TargetType())
+@cli.command()
+@click.argument("target", required=False, type=sessions.TargetType())
 @_rate_option("--down", "rate_down", "Downstream rate, such as 50mbit or 1.5gbit.")
 @_rate_option("--up", "rate_up", "Upstream rate.")
 @click.option(
@@ -397,12 +388,12 @@ def _rate_option(name: str, field: str, help: str) -> Callable[[Decorated], Deco
 @click.option("--file", metavar="FILE", help="Rates of many sessions, as CSV; - is standard input.")
 @click.option("--skip-bad", is_flag=True, help="Ignores bad lines of the file.")
 @click.option("--offline-ok", is_flag=True, help="An offline subscriber is not a failure.")
-@dry_run_option
-@yes_option
-@change_command
+@cli.dry_run_option
+@cli.yes_option
+@cli.change_command
 def rate(
     gateway: RemoteGateway,
-    target: Target | None,
+    target: sessions.Target | None,
     filter: Record,
     per_second: int | None,
     file: str | None,
@@ -435,12 +426,12 @@ def rate(
             gateway, "/subscribers/rate", body, "Change their rates?", per_second, dry_run, yes
         )
     # The usages of the command require a target here.
-    session = find_session(gateway, cast(Target, target))
+    session = sessions.find_session(gateway, cast(sessions.Target, target))
     if dry_run:
         return _preview(gateway, session, {**rates, **terms})
-    who = describe_subscriber(session)
+    who = sessions.describe_subscriber(session)
     complain([f"changing the rates of session {session['id']}, {who}"])
-    response = gateway.send("PUT", f"{session_path(session['id'])}/rate", {**rates, **terms})
+    response = gateway.send("PUT", f"{sessions.session_path(session['id'])}/rate", {**rates, **terms})
     until = f", until {format_time(response['rate_expires_at'])}" if "rate_expires_at" in response else ""
     down, up = format_bps(response["rate_down_bps"]), format_bps(response["rate_up_bps"])
     return Report(f"{response['message']}, {who}: {down} down, {up} up{until}", response)
@@ -455,5 +446,6 @@ def _preview(gateway: RemoteGateway, session: Record, change: Record) -> Report:
         if f"rate_{way}" in change:
             former, new = session[f"rate_{way}_bps"], parse_rate(change[f"rate_{way}"])
             moves.append(f"{way} from {format_bps(former)} to {format_bps(new)}")
-    message = f"the rates of session {id}, {describe_subscriber(session)}, would change: {', '.join(moves)}"
+    who = sessions.describe_subscriber(session)
+    message = f"the rates of session {id}, {who}, would change: {', '.join(moves)}"
     return Report(message, {"message": message, "id": id})

@@ -10,14 +10,13 @@ from types import ModuleType
 import click
 
 from gateway_contract.base.errors import GatewayApiError
-from gatewayctl import terminal
-from gatewayctl.command import group
+from gatewayctl import cli, terminal
 from gatewayctl.errors import ClientError, CommandError, ExitStatus
-from gatewayctl.terminal import STANDARD_INPUT, ask_new_password
+from gatewayctl.terminal import STANDARD_INPUT, ask_password
 from gatewayctl.texts import escape_lines
 
 
-@group()
+@cli.group()
 def rescue() -> None:
     """Repairs the access to the API, as root on the gateway, over the core's socket.
 
@@ -40,7 +39,7 @@ def password(user: str, create_admin: bool) -> None:
     """Sets the password of a user, which you type twice, or which is a line of standard input."""
 
     def ask() -> str:
-        return ask_new_password(user, None if sys.stdin.isatty() else STANDARD_INPUT)
+        return ask_password(user, None if sys.stdin.isatty() else STANDARD_INPUT, new=True)
 
     with _open_rescue() as rescue:
         terminal.show(*escape_lines(rescue.set_password(os.environ, user, ask, create=create_admin)))

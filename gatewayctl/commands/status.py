@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
+from gatewayctl import cli
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import command, read_command
 from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.results import IDENTITY, Column, ResultList, Sheet
 from gatewayctl.texts import NOTHING, format_time, format_value
@@ -25,9 +25,9 @@ def is_well(dependency: Record) -> bool:
     return dependency["state"] in _GOOD_STATES
 
 
-@command()
+@cli.command()
 @click.option("--detail", is_flag=True, help="Lists what the gateway depends on, each with a sentence.")
-@read_command
+@cli.read_command
 def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
     """Shows whether the gateway and its core respond, and the sources of sessions that do not.
 
@@ -46,8 +46,8 @@ def _get_status(is_good: bool) -> ExitStatus:
     return ExitStatus.SUCCESS if is_good else ExitStatus.REFUSED
 
 
-@command()
-@read_command
+@cli.command()
+@cli.read_command
 def version(gateway: RemoteGateway) -> Sheet:
     """Shows the version of the gateway; `gatewayctl --version` shows that of this command."""
     return Sheet(gateway.get("/system/version"))
@@ -110,8 +110,8 @@ _FIELDS = (
 )  # fmt: skip
 
 
-@command()
-@read_command
+@cli.command()
+@cli.read_command
 def status(gateway: RemoteGateway) -> Sheet:
     """Shows the state of the gateway on one screen: dependencies, sessions, traffic, faults, candidate.
 

@@ -6,47 +6,23 @@ from typing import Any
 import click
 
 from gateway_contract.core.sessions import SessionSummary
+from gatewayctl import cli, sessions
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import (
-    change_command,
-    confirm,
-    dry_run_option,
-    group,
-    limit_option,
-    read_command,
-    yes_option,
-)
 from gatewayctl.commands import history, jobs, rates, traffic
 from gatewayctl.completion import complete_field, complete_order
 from gatewayctl.errors import ClientError, CommandError, ExitStatus
 from gatewayctl.results import Report, ResultList, Sheet
-from gatewayctl.sessions import (
-    LIST_COLUMNS,
-    SEARCH_COLUMNS,
-    SESSIONS_PATH,
-    TYPE_CHOICE,
-    Target,
-    TargetType,
-    describe_session,
-    describe_subscriber,
-    find_recent_user,
-    find_session,
-    is_id,
-    list_affected,
-    session_path,
-    target_argument,
-)
 from gatewayctl.terminal import Progress, complain
 from gatewayctl.texts import count_sessions, escape, format_time, format_value
 
 #: So many records of the history are shown for a search that finds no session.
 _MAX_PAST_RECORDS = 3
 
-_limit = limit_option("The most records; all by default.")
+_limit = cli.limit_option("The most records; all by default.")
 _interface_type = complete_field("/interfaces/vlans", "vlans", "name", "oper_state")
 
 
-@group(
+@cli.group(
     sections={
         "Sessions": ("list", "find", "show", "summary"),
         "Changes": ("disconnect", "rate"),
@@ -65,7 +41,7 @@ def subscribers() -> None:
 
 
 @subscribers.command("list")
-@click.option("--type", type=TYPE_CHOICE, help="Sessions of this type.")
+@click.option("--type", type=sessions.TYPE_CHOICE, help="Sessions of this type.")
 @click.option("--username", metavar="NAME", help="With this username.")
 @click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
@@ -77,16 +53,17 @@ def subscribers() -> None:
     help="A field of the sessions; -FIELD for descending order.",
 )  # fmt: skip
 @_limit
-@read_command
+@cli.read_command
 def list_(gateway: RemoteGateway, limit: int | None, **query: Any) -> ResultList:
     """Lists the sessions. All filters must match."""
-    return ResultList(gateway.list_records(SESSIONS_PATH, "sessions", query, limit), LIST_COLUMNS)
+    records = gateway.list_records(sessions.PATH, "sessions", query, limit)
+    return ResultList(records, sessions.LIST_COLUMNS)
 
 
 @subscribers.command()
 @click.argument("text")
 @_limit
-@read_command
+@cli.read_command
 def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
     """Finds sessions by what is known of them.
 
@@ -96,33 +73,33 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
     days, standard error names this subscriber. Exit status 1 if there is no such session: then standard error
     has the last sessions and failed sign-ons of the history that match.
     """
-    sessions = gateway.list_records(SESSIONS_PATH, "sessions", {"search": text}, limit)
-    if not sessions:
+    records = gateway.list_records(sessions.PATH, "sessions", {"search": text}, limit)
+    if not records:
         raise CommandError(ExitStatus.REFUSED, f"no session matches {text!r}", *_list_past(gateway, text))
-    if is_id(text) and not any(each["username"] == text for each in sessions):
+    if sessions.is_id(text) and not any(each["username"] == text for each in records):
         complain(_describe_namesake(gateway, text))
-    return ResultList(sessions, SEARCH_COLUMNS)
+    return ResultList(records, sessions.SEARCH_COLUMNS)
 
 
 def _describe_namesake(gateway: RemoteGateway, text: str) -> list[str]:
     """Return a line about the recent subscriber whose username is a number that found other sessions."""
     try:
-        record = find_recent_user(gateway, text)
+        record = sessions.find_recent_user(gateway, text)
     except ClientError as error:
         return [f"the history: {each}" for each in error.lines]
-    return [] if record is None else [f"{text} is also a username: {describe_session(record)}"]
+    return [] if record is None else [f"{text} is also a username: {sessions.describe_session(record)}"]
 
 
 def _list_past(gateway: RemoteGateway, text: str) -> list[str]:
     """Return the last sessions and failed sign-ons of the history that match a text, as lines."""
     query = {"search": text, "limit": _MAX_PAST_RECORDS}
     try:
-        sessions = gateway.get(f"{SESSIONS_PATH}/history", **query)["sessions"]
-        sign_ons = gateway.get(f"{SESSIONS_PATH}/failed-sign-ons", **query)["failures"]
+        records = gateway.get(f"{sessions.PATH}/history", **query)["sessions"]
+        sign_ons = gateway.get(f"{sessions.PATH}/failed-sign-ons", **query)["failures"]
     except ClientError as error:
         return [f"the history: {each}" for each in error.lines]
     return [
-        *(f"{_describe_end(each)}: {_describe_who(each)}" for each in sessions),
+        *(f"{_describe_end(each)}: {_describe_who(each)}" for each in records),
         *(
             f"failed to sign on {format_time(each['last_at'])}, {format_value(each['reason'])}, "
             f"{each['attempts']} times: {_describe_who(each)}"
@@ -145,32 +122,32 @@ def _describe_who(record: Record) -> str:
 
 
 @subscribers.command()
-@target_argument
-@read_command
-def show(gateway: RemoteGateway, target: Target) -> Sheet:
+@sessions.target_argument
+@cli.read_command
+def show(gateway: RemoteGateway, target: sessions.Target) -> Sheet:
     """Shows one session with all its fields."""
-    return Sheet(find_session(gateway, target))
+    return Sheet(sessions.find_session(gateway, target))
 
 
 @subscribers.command()
-@read_command
+@cli.read_command
 def summary(gateway: RemoteGateway) -> Sheet:
     """Shows the number of sessions by type."""
-    return Sheet(gateway.get(f"{SESSIONS_PATH}/summary"))
+    return Sheet(gateway.get(f"{sessions.PATH}/summary"))
 
 
 @subscribers.command()
-@click.argument("targets", metavar="[TARGET]...", nargs=-1, type=TargetType())
+@click.argument("targets", metavar="[TARGET]...", nargs=-1, type=sessions.TargetType())
 @click.option(
     "--interface", metavar="NAME", type=_interface_type, help="All sessions on this access interface."
 )
 @jobs.where_options
-@dry_run_option
-@yes_option
-@change_command
+@cli.dry_run_option
+@cli.yes_option
+@cli.change_command
 def disconnect(
     gateway: RemoteGateway,
-    targets: Sequence[Target],
+    targets: Sequence[sessions.Target],
     interface: str | None,
     filter: Record,
     per_second: int | None,
@@ -179,25 +156,28 @@ def disconnect(
 ) -> Report:
     """Disconnects sessions, after it has shown them and asked."""
     if filter:
-        path = f"{SESSIONS_PATH}/disconnect"
+        path = f"{sessions.PATH}/disconnect"
         return jobs.run_job(gateway, path, {"filter": filter}, "Disconnect them?", per_second, dry_run, yes)
     # Two targets may name one session.
-    records = list({each["id"]: each for each in (find_session(gateway, each) for each in targets)}.values())
+    found = (sessions.find_session(gateway, target) for target in targets)
+    details = list({each["id"]: each for each in found}.values())
     if interface is not None:
-        path, body = f"{SESSIONS_PATH}/disconnect-by-interface", {"interface": interface}
+        path, body = f"{sessions.PATH}/disconnect-by-interface", {"interface": interface}
         report, has_sessions = jobs.preview_change(gateway, path, body)
     else:
-        sessions = [
-            {**each, "interface": each["ppp_interface"], "type": each["session_type"]} for each in records
+        rows = [
+            {**each, "interface": each["ppp_interface"], "type": each["session_type"]} for each in details
         ]
-        message = f"{count_sessions(len(sessions))} would be disconnected"
-        record = {"count": len(sessions), "sessions": records, "message": message}
-        report, has_sessions = Report(message, record, table=list_affected(sessions)), True
+        message = f"{count_sessions(len(rows))} would be disconnected"
+        record = {"count": len(rows), "sessions": details, "message": message}
+        report, has_sessions = Report(message, record, table=sessions.list_affected(rows)), True
     if dry_run or not has_sessions:
         return report
-    confirm("Disconnect them?", yes=yes, otherwise="no session was disconnected", about=report, always=True)
+    cli.confirm(
+        "Disconnect them?", yes=yes, otherwise="no session was disconnected", about=report, always=True
+    )
     if interface is None:
-        return _disconnect_each(gateway, records)
+        return _disconnect_each(gateway, details)
     response = gateway.send("POST", path, body)
     return Report(response["message"], response)
 
@@ -207,9 +187,9 @@ def _disconnect_each(gateway: RemoteGateway, records: Sequence[Record]) -> Repor
     messages, lines, errors = [], [], []
     with Progress(len(records)) as progress:
         for each in records:
-            who = describe_subscriber(each)
+            who = sessions.describe_subscriber(each)
             try:
-                messages.append(gateway.send("DELETE", session_path(each["id"]))["message"])
+                messages.append(gateway.send("DELETE", sessions.session_path(each["id"]))["message"])
                 lines.append(f"{messages[-1]}: {who}")
             except ClientError as error:
                 errors.append(error)

@@ -7,17 +7,9 @@ from typing import Any
 import click
 
 from gateway_contract.core.traffic import TalkerOrder
+from gatewayctl import cli
 from gatewayctl.client.events import parse_events
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import (
-    command,
-    context_option,
-    get_format,
-    get_gateway,
-    limit_option,
-    output_option,
-    read_command,
-)
 from gatewayctl.completion import KnownWords
 from gatewayctl.errors import NoResponse
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, StreamPrinter
@@ -39,25 +31,25 @@ _SILENCE_SECONDS = 45.0
 _PAUSE_SECONDS = 1.0
 
 
-@command()
+@cli.command()
 @click.option(
     "--sort", metavar="ORDER", type=KnownWords(TalkerOrder),
     help="-down, -up, down or up: by traffic; -down by default.",
 )  # fmt: skip
-@limit_option("The most sessions; 20 by default.")
-@partial(read_command, refresh=True)
+@cli.limit_option("The most sessions; 20 by default.")
+@partial(cli.read_command, refresh=True)
 def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
     """Lists the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""
     return ResultList(gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKERS)
 
 
-@command()
+@cli.command()
 @click.option("--since", metavar="TIME", type=TimeType(), help="From then on; an hour ago by default.")
 @click.option("--until", metavar="TIME", type=TimeType(), help="Before then; now by default.")
 @click.option(
     "--step", metavar="TIME", type=DurationType(), help="The mean of each so many seconds, or of 10m."
 )
-@read_command
+@cli.read_command
 def traffic(gateway: RemoteGateway, **query: Any) -> ResultList:
     """Lists the traffic of all trunks over time, the oldest first.
 
@@ -67,9 +59,9 @@ def traffic(gateway: RemoteGateway, **query: Any) -> ResultList:
     return ResultList(gateway.get("/interfaces/traffic", **query)["samples"], _SAMPLES)
 
 
-@command()
-@context_option
-@output_option
+@cli.command()
+@cli.context_option
+@cli.output_option
 @target_argument
 @click.pass_context
 def watch(ctx: click.Context, target: Target) -> None:
@@ -77,9 +69,9 @@ def watch(ctx: click.Context, target: Target) -> None:
 
     The format json has one object per line.
     """
-    gateway = get_gateway(ctx)
+    gateway = cli.get_gateway(ctx)
     id = find_session(gateway, target)["id"]
-    _follow(gateway, f"{session_path(id)}/traffic", StreamPrinter(get_format(ctx), _SAMPLE_FIELDS))
+    _follow(gateway, f"{session_path(id)}/traffic", StreamPrinter(cli.get_format(ctx), _SAMPLE_FIELDS))
     complain([f"session {id} has ended"])
 
 

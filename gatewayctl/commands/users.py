@@ -4,13 +4,13 @@ import click
 
 from gateway_contract.base.texts import PathSegment, format_path
 from gateway_contract.core.configuration import LONGEST_COMMENT, Role
+from gatewayctl import cli
 from gatewayctl.candidate import CONFIGURATION_PATH, RemoteCandidate
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import change_command, confirm, group, read_command, yes_option
 from gatewayctl.completion import GatewayWords
 from gatewayctl.errors import CommandError, ExitStatus
 from gatewayctl.results import IDENTITY, Column, Report, ResultList
-from gatewayctl.terminal import ask_new_password
+from gatewayctl.terminal import ask_password
 from gatewayctl.texts import escape
 
 _COLUMNS = (Column("username", IDENTITY), Column("role", IDENTITY))
@@ -42,7 +42,7 @@ _commit_option = click.option(
 )
 
 
-@group()
+@cli.group()
 def users() -> None:
     """Manages the users of the API and their roles.
 
@@ -52,7 +52,7 @@ def users() -> None:
 
 
 @users.command("list")
-@read_command
+@cli.read_command
 def list_(gateway: RemoteGateway) -> ResultList:
     """Lists the users of the running configuration."""
     return ResultList(_list_users(gateway), _COLUMNS)
@@ -63,7 +63,7 @@ def list_(gateway: RemoteGateway) -> ResultList:
 @_role_option
 @_password_option
 @_commit_option
-@change_command
+@cli.change_command
 def add(gateway: RemoteGateway, username: str, role: str, password_file: str | None, commit: bool) -> Report:
     """Adds a user, with a password that you type twice."""
     path = _user_path(username)
@@ -78,7 +78,7 @@ def add(gateway: RemoteGateway, username: str, role: str, password_file: str | N
 @_user
 @_password_option
 @_commit_option
-@change_command
+@cli.change_command
 def password(gateway: RemoteGateway, username: str, password_file: str | None, commit: bool) -> Report:
     """Sets the password of a user; you type it twice."""
     _require_user(gateway, username)
@@ -90,7 +90,7 @@ def password(gateway: RemoteGateway, username: str, password_file: str | None, c
 @_user
 @_role_option
 @_commit_option
-@change_command
+@cli.change_command
 def role(gateway: RemoteGateway, username: str, role: str, commit: bool) -> Report:
     """Sets the role of a user."""
     _require_user(gateway, username)
@@ -100,18 +100,18 @@ def role(gateway: RemoteGateway, username: str, role: str, commit: bool) -> Repo
 @users.command()
 @_user
 @_commit_option
-@yes_option
-@change_command
+@cli.yes_option
+@cli.change_command
 def remove(gateway: RemoteGateway, username: str, commit: bool, yes: bool) -> Report:
     """Removes a user, after it has asked."""
     _require_user(gateway, username)
-    confirm(f"Remove the user {escape(username)}?", yes=yes, otherwise="nothing was removed")
+    cli.confirm(f"Remove the user {escape(username)}?", yes=yes, otherwise="nothing was removed")
     return _apply(gateway, {"op": "delete", "path": _user_path(username)}, commit)
 
 
 @users.command()
 @_user
-@change_command
+@cli.change_command
 def logout(gateway: RemoteGateway, username: str) -> Report:
     """Ends all tokens of a user at once, without a change of the configuration."""
     response = gateway.send("POST", "/auth/logout-everywhere", {"username": username})
@@ -129,7 +129,7 @@ def _ask_hash(username: str, password_file: str | None) -> str:
     from gateway_contract.passwords import hash_password
 
     try:
-        return hash_password(ask_new_password(username, password_file))
+        return hash_password(ask_password(username, password_file, new=True))
     except ValueError as error:
         raise CommandError(ExitStatus.USAGE, str(error)) from error
 

@@ -9,8 +9,8 @@ import click
 
 from gateway_contract.core.sessions import EventName
 from gateway_contract.events import DEFAULT_EVENTS
+from gatewayctl import cli
 from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.command import change_command, confirm, group, read_command, yes_option
 from gatewayctl.completion import complete_field
 from gatewayctl.errors import CommandError, ExitStatus
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, Report, ResultList, Sheet
@@ -46,7 +46,7 @@ def _webhook_path(webhook: str) -> str:
     return f"{_PATH}/{quote(webhook, safe='')}"
 
 
-@group()
+@cli.group()
 def webhooks() -> None:
     """Registers and tests the receivers of events.
 
@@ -56,7 +56,7 @@ def webhooks() -> None:
 
 
 @webhooks.command("list")
-@read_command
+@cli.read_command
 def list_(gateway: RemoteGateway) -> ResultList:
     """Lists the webhooks."""
     return ResultList(gateway.get(_PATH)["webhooks"], _WEBHOOKS)
@@ -78,7 +78,7 @@ def list_(gateway: RemoteGateway) -> ResultList:
     metavar="FILE",
     help="Its first line is the secret for signatures; - is standard input.",
 )
-@change_command
+@cli.change_command
 def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret: str | None) -> Report:
     """Registers a receiver, and prints the id of the webhook."""
     body: dict[str, Any] = {"url": url, "events": list(events)}
@@ -90,7 +90,7 @@ def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret: str | N
 
 @webhooks.command()
 @_webhook
-@read_command
+@cli.read_command
 def show(gateway: RemoteGateway, webhook: str) -> Sheet:
     """Shows one webhook."""
     return Sheet(gateway.get(_webhook_path(webhook)))
@@ -98,19 +98,19 @@ def show(gateway: RemoteGateway, webhook: str) -> Sheet:
 
 @webhooks.command()
 @_webhook
-@yes_option
-@change_command
+@cli.yes_option
+@cli.change_command
 def remove(gateway: RemoteGateway, webhook: str, yes: bool) -> Report:
     """Deletes a webhook with its queue, after it has asked."""
     url = escape(gateway.get(_webhook_path(webhook))["url"])
-    confirm(f"Delete the webhook for {url}?", yes=yes, otherwise="nothing was deleted")
+    cli.confirm(f"Delete the webhook for {url}?", yes=yes, otherwise="nothing was deleted")
     response = gateway.send("DELETE", _webhook_path(webhook))
     return Report(response["message"], response)
 
 
 @webhooks.command()
 @_webhook
-@change_command
+@cli.change_command
 def test(gateway: RemoteGateway, webhook: str) -> Report:
     """Sends a message to the receiver at once, and waits for the result."""
     id = gateway.send("POST", f"{_webhook_path(webhook)}/test")["message_id"]
@@ -130,7 +130,7 @@ def test(gateway: RemoteGateway, webhook: str) -> Report:
 
 @webhooks.command()
 @_webhook
-@read_command
+@cli.read_command
 def deliveries(gateway: RemoteGateway, webhook: str) -> ResultList:
     """Lists the last deliveries of a webhook."""
     return ResultList(gateway.get(f"{_webhook_path(webhook)}/deliveries")["deliveries"], _DELIVERIES)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from gateway_api.cli.certificates import ensure
 from gatewayctl.__main__ import gatewayctl
-from gatewayctl.command import USAGES, get_label
+from gatewayctl.cli import USAGES, get_label
 from gatewayctl.errors import ClientError
 from tests.support.running_gateway import Gateway, Reply
 

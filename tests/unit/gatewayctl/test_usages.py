@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gatewayctl.__main__ import gatewayctl
-from gatewayctl.command import EXCLUSIVE_OPTIONS, USAGES, CliCommand, find_broken_rules, get_label
+from gatewayctl.cli import EXCLUSIVE_OPTIONS, USAGES, CliCommand, find_broken_rules, get_label
 
 USAGE = 2
 SHARED = {"--context", "--all", "--output", "--columns"}

@@ -200,24 +200,18 @@ def _complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: s
     ]
 
 
-class ColumnsType(click.ParamType[tuple[str, ...]]):
-    """Names of columns, separated by commas."""
-
-    name = "columns"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        names = tuple(each.strip() for each in value.split(","))
-        if not all(names):
-            self.fail("must be names of columns, separated by commas", param, ctx)
-        return names
-
-
 def _store_shared_option(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     # The option of the innermost command is the last one, and overwrites the others.
     if value:
         ctx.meta[f"{_SHARED}{param.name}"] = value
+
+
+def _store_columns(ctx: click.Context, param: click.Parameter, text: str | None) -> None:
+    if text is not None:
+        names = tuple(name.strip() for name in text.split(","))
+        if not all(names):
+            raise click.BadParameter("must be names of columns, separated by commas", ctx, param)
+        _store_shared_option(ctx, param, names)
 
 
 def _shared_option(*names: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
@@ -240,8 +234,12 @@ output_option = _shared_option(
     type=FormatType(),
     help="table, wide, json, csv or jsonpath=EXPRESSION.",
 )
-columns_option = _shared_option(
-    "--columns", metavar="NAME,...", type=ColumnsType(), help="The columns of the table, in this order."
+columns_option = click.option(
+    "--columns",
+    metavar="NAME,...",
+    expose_value=False,
+    callback=_store_columns,
+    help="The columns of the table, in this order.",
 )
 context_argument = click.argument("name", shell_complete=_complete_contexts)
 yes_option = click.option("--yes", is_flag=True, help="Does not ask for confirmation.")
