@@ -27,6 +27,7 @@ DOCUMENTED = {
     " marshmallow.default_error_messages marshmallow.error_messages",
     "prometheus_client: Custom Collectors": "prometheus_client.collect",
     "Python: enum, ssl, threading; socket, which gevent follows": "?._value_ ?.daemon ?.minimum_version"
+    " ?.hostname_checks_common_name"
     " gevent.close gevent.do_handshake gevent.read gevent.recv gevent.send gevent.sendall",
     "Requests: API, HTTPAdapter and Session": "requests.init_poolmanager ?.trust_env",
     "Werkzeug: URL Routing; Response; LocalProxy": "werkzeug.regex ?.merge_slashes ?.redirect_defaults"

@@ -12,7 +12,7 @@ from msgspec import structs
 from gateway_api.hub import interface as wire
 from gateway_api.hub.delivery_queue import Backlog, Counts, DeliveryQueue
 from gateway_api.hub.interface import HUB, WebhookOrigin, WebhookState
-from gateway_api.hub.sender import Sender, WebhookMessage, test_message
+from gateway_api.hub.sender import Sender, WebhookMessage, make_test_message
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.texts import PathSegment, format_path
 from gateway_contract.core.configuration import Receiver
@@ -121,7 +121,7 @@ class Registry:
         return wire.DeliveriesReply(deliveries, len(deliveries))
 
     def test_webhook(self, call: wire.TestWebhook) -> wire.TestReply:
-        message = test_message(time.time())
+        message = make_test_message(time.time())
         self.queue(call.id).test(message)
         return wire.TestReply(message.id)
 

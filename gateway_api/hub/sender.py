@@ -1,9 +1,13 @@
 """Messages to webhooks, and their sender: it signs them, and sends them to one receiver, at addresses that
 are not denied. Every attempt ends by its deadline.
 
-Uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), of requests, read in 2.34.2
-(`HTTPAdapter`, for what an https URL requires), and of http.client, read in Python 3.11 (`_read_status`). A
-test fails when their code changes.
+OpenSSL has locks for the whole process, and Python calls OpenSSL without the interpreter's lock. A fork in
+the middle of such a call would give its child a lock that nobody releases: the child hangs when it uses TLS.
+So a fork waits for the call that runs. No call waits for a peer, because sockets do not block during a call.
+Read in CPython 3.11: which methods of `_ssl` release the interpreter's lock.
+
+The sender uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), and of requests, read in
+2.34.2 (`HTTPAdapter`, for what an https URL requires). A test fails when their code changes.
 """
 
 import base64
@@ -20,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from http.client import HTTPResponse, parse_headers
+from http.client import HTTPResponse
 from ipaddress import ip_address
 from typing import Any, TypeVar
 
@@ -30,7 +34,6 @@ from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
-from urllib3.util import create_urllib3_context
 
 from gateway_api.base import tls_errors
 from gateway_api.hub.interface import TIMEOUT
@@ -41,7 +44,19 @@ from gateway_contract.events import EVENTS, Empty, TestDelivery
 
 T = TypeVar("T")
 
-_RULES = ("minimum_version", "options", "verify_flags", "hostname_checks_common_name", "post_handshake_auth")
+_log = logging.getLogger(__name__)
+
+#: A longer body of a response is not read, nor one that takes more seconds: the connection closes instead.
+_MAX_BODY_BYTES, _BODY_SECONDS = 16 << 10, 1.0
+_HEADERS = {"Content-Type": "application/json", "User-Agent": "Service-Webhook/1.0"}
+#: The reason of a failure in a delivery log, for the first of these exceptions in its chain.
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (socket.gaierror, "the name has no address"),
+    (ssl.SSLError, "TLS failed"),
+    (TimeoutError, "timeout"),
+    (ConnectionRefusedError, "the connection was refused"),
+    (ConnectionResetError, "the connection was reset"),
+)
 
 _openssl = threading.RLock()
 os.register_at_fork(
@@ -50,19 +65,19 @@ os.register_at_fork(
 
 
 class HubTlsSocket(ssl.SSLSocket):
-    """A connection to a receiver. Its timeout is that of each call."""
+    """TLS connection to a receiver. The timeout of the socket is that of each call."""
 
     def do_handshake(self, block: bool = False) -> None:
-        self._in_turns(super().do_handshake)
+        self._call_openssl(super().do_handshake)
 
     def read(self, len: int = 1024, buffer: Any = None) -> Any:
-        return self._in_turns(lambda: super(HubTlsSocket, self).read(len, buffer))
+        return self._call_openssl(lambda: super(HubTlsSocket, self).read(len, buffer))
 
     def send(self, data: Any, flags: int = 0) -> int:
-        return self._in_turns(lambda: super(HubTlsSocket, self).send(data, flags))
+        return self._call_openssl(lambda: super(HubTlsSocket, self).send(data, flags))
 
-    def _in_turns(self, call: Callable[[], T]) -> T:
-        """Call OpenSSL until it needs nothing more from the peer. Raises TimeoutError."""
+    def _call_openssl(self, call: Callable[[], T]) -> T:
+        """Repeat a call of OpenSSL until it needs nothing more from the peer. Raises TimeoutError."""
         timeout = self.gettimeout()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -91,18 +106,18 @@ class HubTlsSocket(ssl.SSLSocket):
 
 
 class HubTlsContext(ssl.SSLContext):
-    """Makes connections to receivers. `new` makes such a context."""
+    """TLS of connections to receivers."""
 
     sslsocket_class = HubTlsSocket
 
     @classmethod
-    def new(cls, make_another: Callable[[], ssl.SSLContext]) -> "HubTlsContext":
-        """Return a context with the rules of the context that `make_another` makes."""
+    def make(cls) -> "HubTlsContext":
+        """Return a context for clients, which rejects a certificate without the host's name."""
         with _openssl:
-            made, other = cls(ssl.PROTOCOL_TLS_CLIENT), make_another()
-        for name in _RULES:
-            setattr(made, name, getattr(other, name))
-        return made
+            context = cls(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.hostname_checks_common_name = False
+        return context
 
     def load_verify_locations(self, *arguments: Any, **more: Any) -> None:
         with _openssl:
@@ -132,47 +147,41 @@ class HubTlsContext(ssl.SSLContext):
 
 @dataclass(frozen=True, slots=True)
 class WebhookMessage:
-    """Every attempt sends the same `id` and the same `body`."""
+    """Message to webhooks. Every attempt sends the same `id` and the same `body`."""
 
     id: str
     event: str
     body: bytes
 
 
-def message_of(boot_id: str, event: SessionEvent) -> WebhookMessage:
+def make_message(boot_id: str, event: SessionEvent) -> WebhookMessage:
     """Return the message about an event."""
     kind = EVENTS[event.event]
     body = kind.delivery(event.event, format_utc(event.at), kind.webhook_data.of(event))
     return WebhookMessage(f"{boot_id}-{event.sequence}", event.event, msgspec.json.encode(body))
 
 
-def test_message(now: float) -> WebhookMessage:
+def make_test_message(now: float) -> WebhookMessage:
     """Return a message that shows whether the receiver can be reached. `now` is epoch seconds."""
-    made = TestDelivery("webhook.test", format_utc(int(now)), Empty())
-    return WebhookMessage(f"test-{secrets.token_hex(8)}", made.event, msgspec.json.encode(made))
+    body = TestDelivery("webhook.test", format_utc(int(now)), Empty())
+    return WebhookMessage(f"test-{secrets.token_hex(8)}", body.event, msgspec.json.encode(body))
 
 
-def headers(message: WebhookMessage, secret: str | None, now: float) -> dict[str, str]:
-    """Return the headers of one attempt, signed if there is a secret. `now` is epoch seconds."""
-    made = {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
+def make_headers(message: WebhookMessage, secret: str | None, now: float) -> dict[str, str]:
+    """Return the headers of one attempt (Standard Webhooks), signed if there is a secret. `now` is epoch
+    seconds."""
+    headers = {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
     if secret is not None:
         signed = f"{message.id}.{int(now)}.".encode() + message.body
         digest = hmac.new(key_of(secret), signed, hashlib.sha256).digest()
-        made["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
-    return made
-
-
-_log = logging.getLogger(__name__)
-
-#: The body of a response is read up to this many bytes and seconds, to keep the connection.
-_MAX_BODY, _BODY_TIMEOUT = 16 << 10, 1.0
-
-_HEADERS = {"Content-Type": "application/json", "User-Agent": "Service-Webhook/1.0"}
+        headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+    return headers
 
 
 @dataclass(frozen=True)
 class AttemptResult:
-    """`status` is the receiver's HTTP status. Without one it is None, and `error` is the reason."""
+    """Result of an attempt. `status` is the receiver's HTTP status. Without a status, it is None, and `error`
+    is the reason."""
 
     status: int | None
     error: str | None
@@ -184,7 +193,7 @@ class AttemptResult:
 
 
 class DeniedNetworks:
-    """The networks that the running configuration denies. Raises Denied while they are not known."""
+    """Networks that the running configuration denies. A call raises Denied while they are unknown."""
 
     known: tuple[str, ...] | None = None
 
@@ -195,8 +204,9 @@ class DeniedNetworks:
 
 
 class Sender:
-    """Sends to one URL, one message at a time, and follows no redirect. `denied` returns networks that are
-    denied in addition; `certificates` is a file of trusted CA certificates, None for those of requests."""
+    """Sender to one URL, one message at a time. It follows no redirect. `denied` returns networks that are
+    denied in addition to those that always are; `certificates` is a file of trusted CA certificates, None for
+    those of certifi."""
 
     def __init__(
         self, url: str, secret: str | None, denied: Callable[[], Iterable[str]], certificates: str | None
@@ -214,7 +224,7 @@ class Sender:
         #: A second descriptor of the connection, for `cut`.
         self._watched: socket.socket | None = None
         self._deadline: float | None = None
-        #: No attempt begins while `cut` ends the one before.
+        #: No attempt begins while `cut` ends the previous one.
         self._cutting = threading.Lock()
 
     def send(self, message: WebhookMessage) -> AttemptResult:
@@ -254,7 +264,7 @@ class Sender:
                 _log.debug("the connection was closed already: %s", error)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection. The next attempt opens another."""
         self._pool = self._peer = None
         self._adapter.close()
         if self._watched is not None:
@@ -280,7 +290,7 @@ class Sender:
             headers={
                 **_HEADERS,
                 "Content-Length": str(len(message.body)),
-                **headers(message, self.secret, time.time()),
+                **make_headers(message, self.secret, time.time()),
             },
             redirect=False,
             retries=self._adapter.max_retries,
@@ -300,13 +310,13 @@ class Sender:
         return self._pool
 
     def _finish(self, response: BaseHTTPResponse) -> None:
-        """Read a short body, and keep the connection. Otherwise close it."""
+        """Read a short body, and keep the connection. Otherwise close the connection."""
         # RFC 9110 section 8.6: 204 has no Content-Length, and no body.
         length = "0" if response.status == 204 else response.headers.get("Content-Length", "")
         try:
-            if length.isdigit() and int(length) <= _MAX_BODY:
-                self._set_deadline(time.monotonic() + _BODY_TIMEOUT)
-                response.read(_MAX_BODY)
+            if length.isdigit() and int(length) <= _MAX_BODY_BYTES:
+                self._set_deadline(time.monotonic() + _BODY_SECONDS)
+                response.read(_MAX_BODY_BYTES)
         except (OSError, HTTPError, ValueError) as error:
             # The result is the status, which is complete. isdigit() and int() disagree about some lengths.
             _log.debug("the body of a response is incomplete: %s", error)
@@ -314,22 +324,13 @@ class Sender:
         response.close()
         response.release_conn()
 
-    def _connect(self, host: str, port: int, timeout: float | None) -> socket.socket:
-        connection, self._peer = connect(host, port, timeout, self._denied)
+    def _connect(self, host: str, port: int) -> socket.socket:
+        connection, self._peer = connect(host, port, TIMEOUT, self._denied)
         if self._watched is not None:
             self._watched.close()
         # TLS takes over the descriptor of the socket. The duplicate stays valid.
         self._watched = connection.dup()
         return connection
-
-
-_REASONS: tuple[tuple[type[BaseException], str], ...] = (
-    (socket.gaierror, "the name has no address"),
-    (ssl.SSLError, "TLS failed"),
-    (TimeoutError, "timeout"),
-    (ConnectionRefusedError, "the connection was refused"),
-    (ConnectionResetError, "the connection was reset"),
-)
 
 
 def _reason(failure: BaseException | None) -> str:
@@ -343,17 +344,17 @@ def _reason(failure: BaseException | None) -> str:
 
 
 def connect(
-    host: str, port: int, timeout: float | None, denied: Callable[[], Iterable[str]]
+    host: str, port: int, timeout: float, denied: Callable[[], Iterable[str]]
 ) -> tuple[socket.socket, Address]:
-    """Return a connection to the first address of the host that accepts one within the timeout, and that
-    address. Raises OSError and Denied."""
-    deadline = None if timeout is None else time.monotonic() + timeout
+    """Return a connection to the first address of the host that accepts one within `timeout` seconds, and
+    that address. Raises OSError and Denied."""
+    deadline = time.monotonic() + timeout
     failure: OSError = OSError("the name has no address")
-    for family, kind, protocol, _, place in _resolved(host, port, timeout):
+    for family, kind, protocol, _, place in _resolve(host, port, timeout):
         address = ip_address(str(place[0]).partition("%")[0])
         check(address, denied())
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        left = deadline - time.monotonic()
+        if left <= 0:
             raise TimeoutError("no address took a connection in time")
         connection = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
         try:
@@ -368,8 +369,8 @@ def connect(
     raise failure
 
 
-def _resolved(host: str, port: int, timeout: float | None) -> list[Any]:
-    """As getaddrinfo, which has no timeout of its own."""
+def _resolve(host: str, port: int, timeout: float) -> list[Any]:
+    """Call getaddrinfo, which has no timeout of its own. Raises OSError."""
     if literal(host) is not None:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
@@ -393,20 +394,21 @@ def _resolved(host: str, port: int, timeout: float | None) -> list[Any]:
 
 
 class _FinalResponse(HTTPResponse):
-    """The final response. http.client skips 100 alone, and would take another interim response for it."""
+    """Final response of a receiver. http.client skips interim responses with 100 alone, and would take
+    another one for the final response (RFC 9110 section 15.2)."""
 
-    def _read_status(self) -> tuple[str, int, str]:
-        while True:
-            version, status, reason = super()._read_status()  # type: ignore[misc]
-            # RFC 9110 section 15.2. Nobody asked for 101, which switches to another protocol.
-            if not 102 <= status < 200:
-                return version, status, reason
-            parse_headers(self.fp)
+    def begin(self) -> None:
+        super().begin()
+        # Not 101, which switches to another protocol: nobody asked for it.
+        while 102 <= self.status < 200:
+            # Without headers, the next call reads another response.
+            self.headers = None  # type: ignore[assignment]
+            super().begin()
 
 
 class _OneWriteConnection(HTTPConnection):
-    """Sends header and body of a request together. Separately, they would be two system calls on either side,
-    and each releases the interpreter's lock."""
+    """Connection that sends header and body of a request together. Separately, they would be two system calls
+    on either side, and each releases the interpreter's lock."""
 
     response_class = _FinalResponse
     _header: bytes | None = None
@@ -428,30 +430,30 @@ class _OneWriteConnection(HTTPConnection):
 
 
 class _Adapter(HTTPAdapter):
-    """Makes pools of one connection, which `connect` opens."""
+    """Adapter of requests whose pools have one connection, which `connect` opens."""
 
-    def __init__(self, connect: Callable[[str, int, float | None], socket.socket]) -> None:
+    def __init__(self, connect: Callable[[str, int], socket.socket]) -> None:
         self._connect = connect
         super().__init__(pool_connections=1, pool_maxsize=1)
 
     def init_poolmanager(self, *arguments: object, **more: object) -> None:
         # For https alone; urllib3 would make one for each connection.
-        context = HubTlsContext.new(create_urllib3_context)
+        context = HubTlsContext.make()
         super().init_poolmanager(*arguments, ssl_context=context, **more)  # type: ignore[arg-type]
         connect = self._connect
 
-        def opened(connection: HTTPConnection) -> socket.socket:
+        def open_connection(connection: HTTPConnection) -> socket.socket:
             try:
-                return connect(connection._dns_host, connection.port, connection.timeout)
+                return connect(connection._dns_host, connection.port)
             except OSError as error:
                 # urllib3 would take a reset for one in the middle of a request, and look for a response.
                 raise NewConnectionError(connection, str(error)) from error
 
         class PlainConnection(_OneWriteConnection):
-            _new_conn = opened
+            _new_conn = open_connection
 
         class TlsConnection(_OneWriteConnection, HTTPSConnection):
-            _new_conn = opened
+            _new_conn = open_connection
 
         class PlainPool(HTTPConnectionPool):
             ConnectionCls = PlainConnection

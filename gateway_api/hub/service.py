@@ -22,7 +22,7 @@ from gateway_api.base.retry import repeat
 from gateway_api.base.settings import Settings
 from gateway_api.hub.interface import HUB
 from gateway_api.hub.registry import Registry
-from gateway_api.hub.sender import DeniedNetworks, message_of
+from gateway_api.hub.sender import DeniedNetworks, make_message
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
 from gateway_contract.contract import bind_handlers
@@ -100,7 +100,7 @@ def _feed(events: Events, registry: Registry, configured: threading.Event) -> No
             # Without a webhook, nobody misses them.
             if batch.gap and len(registry):
                 LOG.error("events before %s-%d are lost to the webhooks", batch.boot_id, batch.oldest)
-            registry.offer([message_of(batch.boot_id, e) for e in batch.events])
+            registry.offer([make_message(batch.boot_id, e) for e in batch.events])
             yield
 
     fault = "events are lost to the webhooks"

@@ -105,7 +105,7 @@ def test_a_fork_waits_until_a_thread_has_read_its_certificates(tmp_path: Path) -
     order = []
 
     def load() -> None:
-        HubTlsContext.new(ssl.create_default_context).load_verify_locations(str(pipe))
+        HubTlsContext.make().load_verify_locations(str(pipe))
 
     def fork() -> None:
         pid = os.fork()

@@ -1,11 +1,11 @@
 """What a receiver gets about an event, as bytes."""
 
-from gateway_api.hub.sender import message_of
+from gateway_api.hub.sender import make_message
 from tests.unit.gateway_api.test_sse import event
 
 
 def test_a_session_that_comes_is_told_to_the_letter() -> None:
-    message = message_of("84a7e8343baf37f9", event())
+    message = make_message("84a7e8343baf37f9", event())
     assert (message.id, message.event) == ("84a7e8343baf37f9-57", "session.up")
     assert message.body == (
         b'{"event":"session.up","timestamp":"2026-03-01T12:00:00Z",'
@@ -17,7 +17,7 @@ def test_a_session_that_comes_is_told_to_the_letter() -> None:
 
 def test_a_session_whose_rates_change_is_told_to_the_letter() -> None:
     rates = {"rate_down": 250_000_000, "rate_up": 50_000_000, "rate_expires_at": 1_772_370_000}
-    message = message_of("life", event(event="session.rate", sequence=59, author="admin", **rates))
+    message = make_message("life", event(event="session.rate", sequence=59, author="admin", **rates))
     assert (message.id, message.event) == ("life-59", "session.rate")
     assert message.body == (
         b'{"event":"session.rate","timestamp":"2026-03-01T12:00:00Z",'
@@ -29,7 +29,7 @@ def test_a_session_whose_rates_change_is_told_to_the_letter() -> None:
 
 def test_a_session_that_goes_is_told_to_the_letter() -> None:
     ended = {"bytes_in": 1200, "bytes_out": 34000, "duration_seconds": 61}
-    message = message_of("life", event(event="session.down", sequence=58, reason="user_request", **ended))
+    message = make_message("life", event(event="session.down", sequence=58, reason="user_request", **ended))
     assert (message.id, message.event) == ("life-58", "session.down")
     assert message.body == (
         b'{"event":"session.down","timestamp":"2026-03-01T12:00:00Z",'

@@ -71,7 +71,7 @@ def test_a_receiver_that_goes_away_fails_no_other_receivers_connection(
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
-    trusting = HubTlsContext.new(ssl.create_default_context)
+    trusting = HubTlsContext.make()
     trusting.load_verify_locations(certificate[0])
     ours, receivers = [], []
     for _ in range(2):
