@@ -11,29 +11,13 @@ from ipaddress import IPv4Address, IPv4Network
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from gateway_contract import configuration as definition
 from gateway_contract.base.errors import Invalid, Problem
 from gateway_contract.base.fields import MOST_PROBLEMS, shown
 from gateway_contract.base.logs import MASK
 from gateway_contract.base.texts import MIN_BPS, explain_minimum, format_rate
 from gateway_contract.base.vlan_names import needs_short_name, short_name
-from gateway_contract.configuration import (
-    NETWORK_OF_SUBSCRIBERS,
-    ROOT,
-    AddressPool,
-    Api,
-    BgpNeighbor,
-    Cgnat,
-    Configuration,
-    Demux,
-    Field,
-    ListOf,
-    Object,
-    Radius,
-    RadiusServer,
-    Rate,
-    Section,
-    Subscribers,
-)
+from gateway_contract.configuration import ROOT, Configuration, Field, ListOf, Object
 
 INTERFACE_NAME_RULE = "must not be the name of an interface"
 _MAX_OUTER_VLANS = 65_536
@@ -231,12 +215,12 @@ _MIN_RATE_RULE = StrictRule(
     f"must be at least {format_rate(MIN_BPS)}", lambda bps: bps >= MIN_BPS, explain_minimum
 )
 
-_STRICT_RULES: Mapping[tuple[type[Section], str], tuple[StrictRule, ...]] = {
-    (Radius, "secret"): (_RADIUS_SECRET_RULE,),
-    (RadiusServer, "secret"): (_RADIUS_SECRET_RULE,),
+_STRICT_RULES: Mapping[tuple[type[definition.Section], str], tuple[StrictRule, ...]] = {
+    (definition.Radius, "secret"): (_RADIUS_SECRET_RULE,),
+    (definition.RadiusServer, "secret"): (_RADIUS_SECRET_RULE,),
     # FRR and Linux (in net.ipv4.conf) call everything outside of VRFs default, and all of it all. Other
     # systems keep mgmt for their own management.
-    (Cgnat, "vrf_name"): (
+    (definition.Cgnat, "vrf_name"): (
         _make_pattern_rule(
             r"(?!(?i:default|all|mgmt|lo)\Z|(ppp|ipoe|ifb-?)[0-9]+\Z|ifb-)",
             "must not be default, all, mgmt or lo, nor be named like the devices of sessions, as ppp0",
@@ -244,15 +228,17 @@ _STRICT_RULES: Mapping[tuple[type[Section], str], tuple[StrictRule, ...]] = {
     ),
     # Words that FRR's `ip route` takes after a gateway. FRR reads any beginning of Null0 as Null0, in any
     # case.
-    (Cgnat, "handoff_interface"): (
+    (definition.Cgnat, "handoff_interface"): (
         _make_pattern_rule(
             r"(?!(?i:n|nu|nul|null|null0.*|blackhole|reject|[0-9]+)\Z)",
             "must not be a number, Null0, blackhole or reject: FRR takes it for something else in a route",
         ),
     ),
-    (Cgnat, "source_range"): (StrictRule(NETWORK_OF_SUBSCRIBERS, _is_for_subscribers),),
-    (AddressPool, "network"): (StrictRule(NETWORK_OF_SUBSCRIBERS, _is_for_subscribers),),
-    (BgpNeighbor, "description"): (
+    (definition.Cgnat, "source_range"): (StrictRule(definition.NETWORK_OF_SUBSCRIBERS, _is_for_subscribers),),
+    (definition.AddressPool, "network"): (
+        StrictRule(definition.NETWORK_OF_SUBSCRIBERS, _is_for_subscribers),
+    ),
+    (definition.BgpNeighbor, "description"): (
         _make_pattern_rule(r"(?!.*\| )", "must not hold a | before a space: FRR takes it for a pipe"),
         _make_pattern_rule(r"(?!.*  )", "must not hold two spaces in a row: FRR keeps one"),
     ),
@@ -263,7 +249,7 @@ _STRICT_RULES_BY_FIELD = {
 
 
 def get_strict_rules(field: Field) -> tuple[StrictRule, ...]:
-    if isinstance(field.kind, Rate):
+    if isinstance(field.kind, definition.Rate):
         return (_MIN_RATE_RULE,)
     return _STRICT_RULES_BY_FIELD.get(field, ())
 
@@ -303,13 +289,13 @@ def _find_violations(field: Field, value: Any) -> Iterator[str]:
 
 
 @singledispatch
-def find_broken_rules(section: Section) -> Iterator[tuple[str, str]]:
+def find_broken_rules(section: definition.Section) -> Iterator[tuple[str, str]]:
     """Yield the broken rules between values of a section, each with a path of its own."""
     return iter(())
 
 
 @find_broken_rules.register
-def _(radius: Radius) -> Iterator[tuple[str, str]]:
+def _check_radius(radius: definition.Radius) -> Iterator[tuple[str, str]]:
     if radius.server is not None and radius.secret is None:
         yield "secret", "is required with a server"
     if radius.servers and radius.server is None:
@@ -321,7 +307,7 @@ def _(radius: Radius) -> Iterator[tuple[str, str]]:
 
 
 @find_broken_rules.register
-def _(demux: Demux) -> Iterator[tuple[str, str]]:
+def _check_demux(demux: definition.Demux) -> Iterator[tuple[str, str]]:
     # Each outer VLAN with a subscriber is a device.
     outer = sum(len(profile.outer_vlan_range or ()) for profile in demux.vlan_profiles)
     if outer * len(demux.trunks) > _MAX_OUTER_VLANS:
@@ -334,19 +320,19 @@ def _(demux: Demux) -> Iterator[tuple[str, str]]:
 
 
 @find_broken_rules.register
-def _(api: Api) -> Iterator[tuple[str, str]]:
+def _check_api(api: definition.Api) -> Iterator[tuple[str, str]]:
     if api.enabled and not any(user.role == "admin" for user in api.users):
         yield "users", "must hold an admin while the API is enabled"
 
 
 @find_broken_rules.register
-def _(neighbor: BgpNeighbor) -> Iterator[tuple[str, str]]:
+def _check_neighbor(neighbor: definition.BgpNeighbor) -> Iterator[tuple[str, str]]:
     if neighbor.address.version == 6 and "ipv4" in neighbor.families:
         yield "families", "must be ipv6 alone for an IPv6 neighbour"
 
 
 @find_broken_rules.register
-def _(subscribers: Subscribers) -> Iterator[tuple[str, str]]:
+def _check_subscribers(subscribers: definition.Subscribers) -> Iterator[tuple[str, str]]:
     seen: set[IPv4Address | None] = set()
     for number, one in enumerate(subscribers.local):
         if one.ip_address is not None and one.ip_address in seen:
@@ -363,7 +349,7 @@ def _(subscribers: Subscribers) -> Iterator[tuple[str, str]]:
 
 
 @find_broken_rules.register
-def _(configuration: Configuration) -> Iterator[tuple[str, str]]:
+def _check_configuration(configuration: Configuration) -> Iterator[tuple[str, str]]:
     interfaces, cgnat, demux = configuration.interfaces, configuration.cgnat, configuration.demux
     trunks, uplinks = set(interfaces.trunks), set(interfaces.uplinks)
     if "lo" in trunks:

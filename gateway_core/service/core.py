@@ -30,7 +30,7 @@ from gateway_core.records.clock import Clock
 from gateway_core.records.paging import Reply, Rows
 from gateway_core.service.jobs import Jobs, JobService
 from gateway_core.service.rates import Changed, NewRates, Rates
-from gateway_core.service.traffic import TrafficService
+from gateway_core.service.traffic import Talkers, Watches
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Session, get_session_ordering
 from gateway_core.sessions.table import SessionTable
@@ -85,7 +85,8 @@ class CoreService:
             self._configuration,
             self._outcomes,
             JobService(self._gateway, self._journal, self.rates, jobs, self._changes, self._clock),
-            TrafficService(self._gateway, self._clock),
+            Watches(self._gateway, self._clock),
+            Talkers(self._gateway, self._clock),
         )
         lists = {method: partial(self._list_records, rows) for method, rows in LISTS.items()}
         interface = bind_handlers(CORE, *services, handlers=lists)

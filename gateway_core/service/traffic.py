@@ -85,6 +85,10 @@ class Watches:
     def __len__(self) -> int:
         return len(self._watched)
 
+    def watch_traffic(self, call: wire.WatchTraffic) -> Iterator[TrafficReply]:
+        yield from self.watch(call.id)
+        raise CORE.error(SessionNotFoundError(call.id))
+
     def watch(self, id: int) -> Iterator[TrafficReply]:
         """Yield the traffic of a session until its end, at once what other watchers got last. Raises
         StepFailed."""
@@ -148,6 +152,9 @@ class Talkers:
         self._found: dict[tuple[TalkerOrder, int], list[tuple[int, Throughput]]] = {}
         self._idle = IdleTimer(_MAX_AGE_SECONDS, self._forget)
 
+    def list_talkers(self, call: wire.ListTalkers) -> TalkersReply:
+        return self.list_top(call.sort, call.limit)
+
     def list_top(self, order: TalkerOrder, limit: int) -> TalkersReply:
         """Return the first `limit` sessions in an order. A session that is newer than the older sweep is
         missing until the next list. Raises StepFailed."""
@@ -200,18 +207,3 @@ def _choose(before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int) -> li
     choose = heapq.nlargest if order.startswith("-") else heapq.nsmallest
     ids = choose(limit, later.keys() & earlier.keys(), key=count_bytes)
     return [(id, compute_throughput(earlier[id], later[id], after.at - before.at)) for id in ids]
-
-
-class TrafficService:
-    """Service for the traffic of one gateway's sessions."""
-
-    def __init__(self, gateway: Gateway, clock: Clock) -> None:
-        self._watches = Watches(gateway, clock)
-        self._talkers = Talkers(gateway, clock)
-
-    def watch_traffic(self, call: wire.WatchTraffic) -> Iterator[TrafficReply]:
-        yield from self._watches.watch(call.id)
-        raise CORE.error(SessionNotFoundError(call.id))
-
-    def list_talkers(self, call: wire.ListTalkers) -> TalkersReply:
-        return self._talkers.list_top(call.sort, call.limit)
