@@ -1,4 +1,4 @@
-"""`gateway-core`, or `python -m gateway_core`: its commands."""
+"""Program `gateway-core`, or `python -m gateway_core`."""
 
 import sys
 from collections.abc import Sequence
@@ -10,24 +10,18 @@ from gateway_contract.version import VERSION
 
 
 def _load(name: str) -> click.Command:
-    """Import what the gateway of the command needs, and nothing of another."""
-    match name:
-        case "linux":
-            from gateway_core.commands.linux import linux
+    """Import the command, and so only what its gateway needs."""
+    if name == "lab":
+        from gateway_core.commands.lab import lab
 
-            return linux
-        case "lab":
-            from gateway_core.commands.lab import lab
+        return lab
+    if name == "check":
+        from gateway_core.commands.check import check
 
-            return lab
-        case "setup":
-            from gateway_core.commands.linux import setup
+        return check
+    from gateway_core.commands.linux import linux, setup
 
-            return setup
-        case _:
-            from gateway_core.commands.check import check_core
-
-            return check_core
+    return setup if name == "setup" else linux
 
 
 @click.command(cls=Group, commands=LateCommands(("linux", "lab", "setup", "check"), _load))
@@ -37,8 +31,8 @@ def core() -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Return the exit status of the command; 2, with the usage on standard error, without a known one.
-    Without `words`, those of the process count."""
+    """Run a command, by the arguments of the process unless `words` are given. Return the exit status; 2,
+    with the usage on standard error, for an unknown command."""
     return run(core, "gateway-core", words)
 
 

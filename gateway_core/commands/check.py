@@ -81,9 +81,9 @@ class Findings:
         return not self.required and not self.wrong
 
 
-@click.command("check")
+@click.command()
 @click.argument("socket", type=click.Path(path_type=Path))
-def check_core(socket: Path) -> int:
+def check(socket: Path) -> int:
     """Tries a core daemon against the interface of the API, and says what it lacks.
 
     Calls only methods that read, and changes nothing. SOCKET is where the core listens.
@@ -91,7 +91,7 @@ def check_core(socket: Path) -> int:
     try:
         join_group_of(socket)
         with closing(Client(socket, timeout=_CALL_SECONDS)) as client:
-            findings = check(client, socket)
+            findings = check_core(client, socket)
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"gateway-core check: {error}\n")
         return 1
@@ -99,7 +99,7 @@ def check_core(socket: Path) -> int:
     return 0 if findings.is_usable else 1
 
 
-def check(client: Client, socket: Path) -> Findings:
+def check_core(client: Client, socket: Path) -> Findings:
     """Check the core at a socket. Raises CannotCheck, Unreachable and OSError."""
     info = _introspect(client, "GetInfo", None, _Info)
     if CORE.name not in info.interfaces:

@@ -12,7 +12,6 @@ from gateway_contract.core.network import DemuxVlan, Vlan, VlanProtocol
 from gateway_core.gateways.lab.traffic import Traffic
 from gateway_core.gateways.protocols import demux_vlan
 from gateway_core.records.clock import TokenBucket
-from gateway_core.records.orders import Ordering, SortedSnapshot, SortedViews
 from gateway_core.records.paging import Key
 from gateway_core.sessions.session import Session
 
@@ -62,9 +61,6 @@ class ManagedVlan(Record, frozen=True):
         return demux_vlan(self.to_record())
 
 
-_BY_TAGS = Ordering(ManagedVlan.key)
-
-
 class VlanTable:
     """Table of all managed VLANs, with the limits on new ones.
 
@@ -73,7 +69,6 @@ class VlanTable:
 
     def __init__(self, demux: Demux) -> None:
         self._vlans: dict[str, ManagedVlan] = {}
-        self._views = SortedViews(self._vlans)
         #: When each VLAN without sessions became idle: the longest idle first.
         self._idle_since: dict[str, float] = {}
         self.traffic_of_trunk: dict[str, Traffic] = {}
@@ -86,9 +81,9 @@ class VlanTable:
     def __contains__(self, name: str) -> bool:
         return name in self._vlans
 
-    def snapshot(self) -> SortedSnapshot[ManagedVlan]:
+    def list_in_order(self) -> list[ManagedVlan]:
         """Return the VLANs by trunk and tags."""
-        return self._views.snapshot(_BY_TAGS)
+        return sorted(self, key=ManagedVlan.key)
 
     def configure(self, demux: Demux) -> None:
         """Apply new limits, with a full bucket as after a start."""
@@ -108,7 +103,7 @@ class VlanTable:
         if is_limited and not self._bucket.take(now):
             self.refusals[TriggerRefusal.RATE_LIMITED] += 1
             return False
-        self._put(ManagedVlan(access_vlan, next(ifindexes), now))
+        self._vlans[access_vlan.name] = ManagedVlan(access_vlan, next(ifindexes), now)
         self._idle_since[access_vlan.name] = now
         return True
 
@@ -135,7 +130,7 @@ class VlanTable:
 
     def _add_traffic(self, vlan: ManagedVlan, change: Traffic) -> None:
         """Put a VLAN into the table, with a change of its traffic and of that of its trunk."""
-        self._put(replace(vlan, traffic=vlan.traffic + change))
+        self._vlans[vlan.access_vlan.name] = replace(vlan, traffic=vlan.traffic + change)
         trunk = vlan.access_vlan.trunk
         self.traffic_of_trunk[trunk] = self.traffic_of_trunk.get(trunk, Traffic()) + change
 
@@ -149,9 +144,4 @@ class VlanTable:
 
     def remove(self, name: str) -> None:
         self._idle_since.pop(name, None)
-        self._views.note_change(name, self._vlans.pop(name))
-
-    def _put(self, vlan: ManagedVlan) -> None:
-        name = vlan.access_vlan.name
-        self._views.note_change(name, self._vlans.get(name))
-        self._vlans[name] = vlan
+        del self._vlans[name]

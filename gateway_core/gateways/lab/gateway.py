@@ -167,11 +167,11 @@ class LabGateway(Gateway):
 
     def vlans(self) -> Rows:
         with self._lock:
-            return SortedRows(self._world.vlans.snapshot(), ManagedVlan.key, ManagedVlan.to_record)
+            return SortedRows(self._world.vlans.list_in_order(), ManagedVlan.key, ManagedVlan.to_record)
 
     def demux_vlans(self) -> Rows:
         with self._lock:
-            return SortedRows(self._world.vlans.snapshot(), ManagedVlan.key, ManagedVlan.to_demux_record)
+            return SortedRows(self._world.vlans.list_in_order(), ManagedVlan.key, ManagedVlan.to_demux_record)
 
     def refusals(self) -> Counter[TriggerRefusal]:
         with self._lock:
@@ -179,7 +179,11 @@ class LabGateway(Gateway):
 
     def interfaces(self) -> Rows:
         with self._lock:
-            usage, sessions, vlans = self._read_usage(), self.sessions.all(), self._world.vlans.snapshot()
+            usage, sessions, vlans = (
+                self._read_usage(),
+                self.sessions.all(),
+                self._world.vlans.list_in_order(),
+            )
             fixed = sorted(self._list_fixed_interfaces(usage), key=lambda interface: interface.ifindex)
         return ChainedRows(
             SortedRows(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from gateway_core.gateways.linux.daemons.source import Source, SourceUnavailable
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard, list_bindings
 from gateway_core.gateways.linux.dataplane.firewall import ArpLimit, Firewall
-from gateway_core.gateways.linux.dataplane.plane import DataPlane
+from gateway_core.gateways.linux.dataplane.plane import DataPlane, WantedSession
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_core.gateways.linux.demux.admission import Occupancy
+from gateway_core.gateways.linux.demux.admission import AccessVlan, Occupancy
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_core.gateways.linux.gateway import LinuxGateway
@@ -27,7 +28,7 @@ from gateway_core.gateways.linux.kernel.links import raise_thresholds
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sessions.commit_ends import PendingCommits
 from gateway_core.gateways.linux.sessions.hooks import TRIGGER, HookSocket
-from gateway_core.gateways.linux.sessions.provision import DesiredSessions, DeviceCounters, Provision
+from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision
 from gateway_core.gateways.linux.sessions.session_store import SessionStore
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
 from gateway_core.records.clock import Clock
@@ -135,6 +136,48 @@ class LinuxMachine:
             pending_commits=PendingCommits(_SESSIONS, configuration),
             guard=guard,
         )
+
+
+@dataclass
+class DesiredSessions:
+    """`DesiredState` of the tracker's sessions, for the reconciler. Thread-safe."""
+
+    provision: Provision
+    tracker: Tracker
+    devices: VlanDevices
+    serving: VlanServing
+    demux: Demultiplexer
+
+    def __post_init__(self) -> None:
+        #: Sources that have not replied since the start.
+        self._silent = set(self.tracker.unavailable_sources)
+
+    def get_wanted(self) -> Mapping[int, WantedSession]:
+        return self.provision.get_wanted()
+
+    def is_complete(self) -> bool:
+        self._silent.intersection_update(self.tracker.unavailable_sources)
+        return not self._silent
+
+    def is_fresh(self) -> bool:
+        return not self.tracker.unavailable_sources
+
+    def restore_vlan(self, interface: str) -> bool:
+        """Make the device of a VLAN again, as `DesiredState` describes.
+
+        Its sessions end if their daemon has sockets of the device that is gone; with dnsmasq they go on. A
+        VLAN of an operator stays one: no profile has it, and at its next start the core would remove its own
+        VLANs.
+        """
+        vlan = AccessVlan.parse(interface, self.provision.trunks)
+        if vlan is None:
+            return False
+        # Before the device is there: what fails now is tried again while it is missing.
+        sessions = self.tracker.sessions.find_on_access_interface(interface)
+        self.serving.release(interface, {session.summary.type for session in sessions})
+        self.devices.make(vlan, is_own=self.demux.is_managed(vlan))
+        self.demux.adopt(vlan.trunk)
+        return True
 
 
 def find_occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy:

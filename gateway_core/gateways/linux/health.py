@@ -6,6 +6,7 @@ Names of packages and paths of files are those of Debian 12 and 13.
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway_contract.base.errors import GatewayApiError
@@ -212,27 +213,21 @@ def check_source(watch: SourceWatch) -> Dependency:
     return Dependency(name, DependencyState.FAILED, message)
 
 
+@dataclass
 class DependencyWatch:
     """Checks of all dependencies from time to time, so that no request waits for one. Thread-safe.
 
     `find_foreign_lines` returns the lines that keep FRR from running by the configuration.
     """
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        tracker: Tracker,
-        radius_client: RadiusClient | None,
-        frr: Frr,
-        find_foreign_lines: Callable[[], Sequence[str]],
-        check_clock: Callable[[], Dependency] = check_clock,
-    ) -> None:
-        self._configuration = configuration
-        self._tracker = tracker
-        self._radius_client = radius_client
-        self._frr = frr
-        self._find_foreign_lines = find_foreign_lines
-        self._check_clock = check_clock
+    configuration: Configuration
+    tracker: Tracker
+    radius_client: RadiusClient | None
+    frr: Frr
+    find_foreign_lines: Callable[[], Sequence[str]]
+    check_clock: Callable[[], Dependency] = check_clock
+
+    def __post_init__(self) -> None:
         self._next_clock_check = 0.0
         self._changed = threading.Event()
         not_checked = DependencyState.UNKNOWN, "The core has not asked yet: it has just started."
@@ -240,7 +235,7 @@ class DependencyWatch:
 
     def configure(self, configuration: Configuration) -> None:
         """Check again soon, with a new configuration."""
-        self._configuration = configuration
+        self.configuration = configuration
         self._changed.set()
 
     def run(self) -> None:
@@ -252,13 +247,13 @@ class DependencyWatch:
 
     def check(self) -> None:
         """Check each dependency, one after the other."""
-        configuration = self._configuration
-        self._found["radius"] = check_radius(configuration.radius, self._radius_client)
-        self._found["frr"] = check_frr(configuration.bgp, self._frr, self._find_foreign_lines())
+        configuration = self.configuration
+        self._found["radius"] = check_radius(configuration.radius, self.radius_client)
+        self._found["frr"] = check_frr(configuration.bgp, self.frr, self.find_foreign_lines())
         if (now := time.monotonic()) >= self._next_clock_check:
-            self._found["clock"] = self._check_clock()
+            self._found["clock"] = self.check_clock()
             self._next_clock_check = now + _CLOCK_SECONDS
 
     def list_dependencies(self) -> tuple[Dependency, ...]:
         """Return the sources, and the other dependencies as the last check left them."""
-        return *map(check_source, self._tracker.watches), *self._found.values()
+        return *map(check_source, self.tracker.watches), *self._found.values()

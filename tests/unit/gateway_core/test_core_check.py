@@ -18,7 +18,7 @@ from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.dispatcher import Dispatcher, Handler, Identity, ServedInterface
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_contract.varlink.server import Server
-from gateway_core.commands.check import CannotCheck, Findings, check, make_calls
+from gateway_core.commands.check import CannotCheck, Findings, check_core, make_calls
 
 HEALTH = {
     "uptime_seconds": 1,
@@ -69,7 +69,7 @@ def core_that(
 
 def findings(tmp_path: Path, **replies: Callable[[], Any]) -> Findings:
     with core_that(tmp_path, **replies) as client:
-        return check(client, tmp_path / "core.sock")
+        return check_core(client, tmp_path / "core.sock")
 
 
 def test_it_calls_each_method_that_only_reads_and_no_other() -> None:
@@ -100,7 +100,7 @@ def test_what_a_core_does_not_declare_is_missing_in_the_order_of_the_interface(t
 def test_a_method_that_is_declared_and_not_found_is_missing(tmp_path: Path) -> None:
     text = "method GetHealth() -> ()\n  method GetBgpSummary () -> ()\n# method ListJobs() -> ()"
     with core_that(tmp_path, declares=text) as client:
-        found = check(client, tmp_path / "core.sock")
+        found = check_core(client, tmp_path / "core.sock")
     assert found.declared == {"GetHealth", "GetBgpSummary"}
     assert found.checked == []
     assert {"GetHealth", "GetBgpSummary"} <= set(found.required)
@@ -134,4 +134,4 @@ def test_a_daemon_with_another_interface_cannot_be_checked(tmp_path: Path) -> No
         core_that(tmp_path, name="org.example.other") as client,
         pytest.raises(CannotCheck, match=r"small has no interface org.gatewayapi.core, only "),
     ):
-        check(client, tmp_path / "core.sock")
+        check_core(client, tmp_path / "core.sock")

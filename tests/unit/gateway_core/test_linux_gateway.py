@@ -19,7 +19,7 @@ from gateway_contract.core.health import FaultKind
 from gateway_contract.core.network import InterfaceStats
 from gateway_contract.core.sessions import SessionType
 from gateway_core.configuration.running import RunningConfiguration, with_former_range
-from gateway_core.gateways.linux.assembly import find_occupancy
+from gateway_core.gateways.linux.assembly import DesiredSessions, find_occupancy
 from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
@@ -35,7 +35,7 @@ from gateway_core.gateways.linux.kernel.fib import NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.watcher import Changed
 from gateway_core.gateways.linux.sessions.commit_ends import PendingCommit, PendingCommits
-from gateway_core.gateways.linux.sessions.provision import DesiredSessions, DeviceCounters, Provision
+from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import SessionStore
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker

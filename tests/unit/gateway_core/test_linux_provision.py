@@ -12,7 +12,7 @@ from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.core.network import InterfaceStats
 from gateway_contract.core.sessions import SessionState, SessionType
 from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.gateways.linux.assembly import find_occupancy
+from gateway_core.gateways.linux.assembly import DesiredSessions, find_occupancy
 from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceTraffic, SourceUnavailable
 from gateway_core.gateways.linux.demux.admission import AccessVlan, Occupancy
 from gateway_core.gateways.linux.demux.vlan_devices import VlanServing
@@ -20,7 +20,6 @@ from gateway_core.gateways.linux.kernel import netlink
 from gateway_core.gateways.linux.kernel.links import add_address, enable_proxy_arp
 from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError
 from gateway_core.gateways.linux.sessions.provision import (
-    DesiredSessions,
     DeviceCounters,
     Provision,
     make_wanted,

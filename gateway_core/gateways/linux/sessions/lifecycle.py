@@ -23,10 +23,9 @@ No session outlives a boot of the machine: those of a former one have ended with
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -35,13 +34,13 @@ from gateway_contract.base.errors import StepFailed
 from gateway_contract.configuration import Cgnat
 from gateway_contract.contract import Record
 from gateway_contract.core.sessions import SessionState
-from gateway_core.gateways.linux.daemons.source import NAS_REBOOT, SourceEnd, SourceSession, SourceTraffic
+from gateway_core.gateways.linux.daemons.source import NAS_REBOOT, SourceEnd, SourceSession
 from gateway_core.gateways.linux.entries import UnreadableEntry
+from gateway_core.gateways.linux.sessions.provision import Provision
 from gateway_core.gateways.linux.sessions.session import (
     NO_COUNTERS,
     LinuxSession,
     SessionRecord,
-    SessionTerms,
 )
 from gateway_core.gateways.linux.sessions.session_store import (
     GIVE_IDS,
@@ -74,30 +73,6 @@ class SessionEnd(Record, frozen=True):
     traffic: Counters
 
 
-class SessionSurroundings(Protocol):
-    """Surroundings of the sessions: the configuration and the data plane. No method raises; none may call the
-    tracker. Methods that return None return at once; they are called in the order of the changes."""
-
-    def make_terms(self, listed: SourceSession) -> SessionTerms:
-        """Return the terms that the configuration gives to a session that starts."""
-
-    def read_baseline(self, listed: SourceSession) -> Counters:
-        """Return the counters of the access interface, which others may have used before this session."""
-
-    def find_traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
-        """Return the known traffic of a session that has ended. `counted` is what its source counted."""
-
-    def add_sessions(self, sessions: Sequence[LinuxSession]) -> None:
-        """Handle sessions that were added to the table. Sessions restored at the start come first, in one
-        call."""
-
-    def update_sessions(self, sessions: Sequence[LinuxSession]) -> None:
-        """Handle other addresses, rates or steering of sessions."""
-
-    def remove_sessions(self, sessions: Sequence[LinuxSession]) -> None:
-        """Handle sessions that were removed from the table."""
-
-
 class Lifecycle:
     """The sessions of all sources in the table `sessions`. Sessions restored at the start are stale.
 
@@ -110,12 +85,12 @@ class Lifecycle:
         journal: Journal,
         clock: Clock,
         cgnat: Cgnat,
-        surroundings: SessionSurroundings,
+        provision: Provision,
     ) -> None:
         self._store = store
         self._journal = journal
         self._clock = clock
-        self._surroundings = surroundings
+        self._provision = provision
         self.sessions: SessionTable[LinuxSession] = SessionTable(cgnat)
         #: Held around a change of the table with its event and its record on disk, so that ids in the table
         #: ascend. The table's own lock is held for a moment only: lists do not wait for the disk.
@@ -130,7 +105,7 @@ class Lifecycle:
         self._unsaved_released: set[SessionKey] = set()
         #: Failures that were logged and last, by step.
         self._failures: dict[str, StepFailed] = {}
-        self._awaited: list[dict[int, SessionEnd | None]] = []
+        self._awaited: list[tuple[Set[int], dict[int, SessionEnd]]] = []
         self._restore()
         self._end_sessions_of_former_boots()
 
@@ -169,7 +144,7 @@ class Lifecycle:
                 for session in sessions:
                     self.sessions.add(session)
             self._ids |= ids
-            self._surroundings.add_sessions(sessions)
+            self._provision.add_sessions(sessions)
             self._announce(sessions)
             self.write_unsaved()
         return True
@@ -236,19 +211,19 @@ class Lifecycle:
                 after = self.sessions.all()
             pairs = zip(before, after, strict=True)
             if changed := [new for old, new in pairs if new.vrf_steered != old.vrf_steered]:
-                self._surroundings.update_sessions(changed)
+                self._provision.update_sessions(changed)
 
     @contextmanager
-    def collect_ends(self, ids: Iterable[int]) -> Iterator[Mapping[int, SessionEnd | None]]:
-        """Yield the ends of sessions by id, which come during the block."""
-        awaited: dict[int, SessionEnd | None] = dict.fromkeys(ids)
+    def collect_ends(self, ids: Set[int], ends: dict[int, SessionEnd]) -> Iterator[None]:
+        """Put the ends of sessions with these ids into `ends` during the block."""
+        awaited = ids, ends
         with self._lock:
             self._awaited.append(awaited)
         try:
-            yield awaited
+            yield
         finally:
             with self._lock:
-                self._awaited = [held for held in self._awaited if held is not awaited]
+                self._awaited = [each for each in self._awaited if each is not awaited]
 
     def standstill(self) -> AbstractContextManager[object]:
         """Return a context in which no other thread starts, ends or changes sessions."""
@@ -315,8 +290,8 @@ class Lifecycle:
 
     def _make_record(self, listed: SourceSession) -> SessionRecord:
         is_shared = listed.interface == listed.access_interface
-        baseline = self._surroundings.read_baseline(listed) if is_shared else NO_COUNTERS
-        return SessionRecord.new(listed, self._surroundings.make_terms(listed), baseline, self._clock.boot_id)
+        baseline = self._provision.read_baseline(listed) if is_shared else NO_COUNTERS
+        return SessionRecord.new(listed, self._provision.make_terms(listed), baseline, self._clock.boot_id)
 
     def _make_session(
         self, id: int, key: SessionKey, record: SessionRecord, state: SessionState = SessionState.ACTIVE
@@ -330,7 +305,7 @@ class Lifecycle:
             with self.sessions.lock:
                 for session in sessions:
                     self.sessions.replace(session)
-            self._surroundings.update_sessions(sessions)
+            self._provision.update_sessions(sessions)
 
     def _announce(self, sessions: Iterable[LinuxSession]) -> None:
         now = self._clock.wall()
@@ -345,16 +320,16 @@ class Lifecycle:
             with self.sessions.lock:
                 removed = [self.sessions.remove(self._ids.pop(key)) for key in explained]
             ends = [
-                SessionEnd(session, end.reason, self._surroundings.find_traffic(session, end.traffic))
+                SessionEnd(session, end.reason, self._provision.find_traffic(session, end.traffic))
                 for session, end in zip(removed, explained.values(), strict=True)
             ]
-            self._surroundings.remove_sessions([end.session for end in ends])
+            self._provision.remove_sessions([end.session for end in ends])
             self._announce(end.session for end in ends if end.session.key in self._unannounced)
             at = self._clock.wall() if at is None else at
             for end in ends:
                 self._journal.add_session_down(end.session.summary, end.reason, at, end.traffic)
                 self._unsaved_released.add(end.session.key)
-                for awaited in self._awaited:
-                    if end.session.id in awaited:
-                        awaited[end.session.id] = end
+                for ids, awaited_ends in self._awaited:
+                    if end.session.id in ids:
+                        awaited_ends[end.session.id] = end
             self.write_unsaved()

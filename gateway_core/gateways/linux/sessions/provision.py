@@ -4,7 +4,6 @@ the kernel must have for them."""
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
 from msgspec.structs import replace
@@ -15,12 +14,9 @@ from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.source import SourceSession, SourceTraffic
 from gateway_core.gateways.linux.dataplane.plane import WantedSession
 from gateway_core.gateways.linux.demux.admission import AccessVlan, VlanProfiles, get_session_type
-from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
-from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionTerms
-from gateway_core.gateways.linux.sessions.tracker import Tracker
 from gateway_core.sessions.session import Counters
 
 #: The counters of a source have 32 bits.
@@ -107,10 +103,11 @@ def _to_counters(stats: InterfaceStats) -> Counters:
 
 
 class Provision:
-    """`SessionSurroundings` of the tracker, with the desired state of its sessions in the kernel.
+    """Surroundings of the tracker's sessions: the configuration, and the desired state in the kernel.
     Thread-safe.
 
-    `changes` is called with the ids of sessions that appear, change or go.
+    No method raises, and none may call the tracker. Methods that return None return at once; they are called
+    in the order of the changes. `changes` is called with the ids of sessions that appear, change or go.
     """
 
     def __init__(self, configuration: Configuration, counters: DeviceCounters) -> None:
@@ -153,6 +150,7 @@ class Provision:
         )
 
     def read_baseline(self, listed: SourceSession) -> Counters:
+        """Return the counters of the access interface of a new session, which others may have used before."""
         try:
             return self._counters.read(listed.access_interface)
         except KernelError as error:
@@ -161,6 +159,7 @@ class Provision:
             return NO_COUNTERS
 
     def find_traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
+        """Return the known traffic of a session that has ended. `counted` is what its source counted."""
         seen = self._counters.get_swept_traffic(session)
         if counted is None:
             return seen
@@ -171,15 +170,19 @@ class Provision:
         )
 
     def add_sessions(self, sessions: Sequence[LinuxSession]) -> None:
+        """Handle sessions that were added to the table. Sessions restored at the start come first, in one
+        call."""
         self._counters.forget(session.interface for session in sessions if session.has_own_device)
         self.update_sessions(sessions)
 
     def update_sessions(self, sessions: Sequence[LinuxSession]) -> None:
+        """Handle other addresses, rates or steering of sessions."""
         with self._lock:
             self._wanted = {**self._wanted, **{session.id: make_wanted(session) for session in sessions}}
         self.changes(*(session.id for session in sessions))
 
     def remove_sessions(self, sessions: Sequence[LinuxSession]) -> None:
+        """Handle sessions that were removed from the table."""
         ended = {session.id for session in sessions}
         with self._lock:
             self._wanted = {id: wanted for id, wanted in self._wanted.items() if id not in ended}
@@ -213,45 +216,3 @@ def make_wanted(session: LinuxSession) -> WantedSession:
         prefix=None if gateway is None or prefix is None else IPv6Network(prefix),
         ipv6_gateway=None if gateway is None else IPv6Address(gateway),
     )
-
-
-@dataclass
-class DesiredSessions:
-    """`DesiredState` of the tracker's sessions, for the reconciler. Thread-safe."""
-
-    provision: Provision
-    tracker: Tracker
-    devices: VlanDevices
-    serving: VlanServing
-    demux: Demultiplexer
-
-    def __post_init__(self) -> None:
-        #: Sources that have not replied since the start.
-        self._silent = set(self.tracker.unavailable_sources)
-
-    def get_wanted(self) -> Mapping[int, WantedSession]:
-        return self.provision.get_wanted()
-
-    def is_complete(self) -> bool:
-        self._silent.intersection_update(self.tracker.unavailable_sources)
-        return not self._silent
-
-    def is_fresh(self) -> bool:
-        return not self.tracker.unavailable_sources
-
-    def restore_vlan(self, interface: str) -> bool:
-        """Make the device of a VLAN again, as `DesiredState` describes.
-
-        Its sessions end if their daemon has sockets of the device that is gone; with dnsmasq they go on. A
-        VLAN of an operator stays one: no profile has it, and at its next start the core would remove its own
-        VLANs.
-        """
-        vlan = AccessVlan.parse(interface, self.provision.trunks)
-        if vlan is None:
-            return False
-        # Before the device is there: what fails now is tried again while it is missing.
-        sessions = self.tracker.sessions.find_on_access_interface(interface)
-        self.serving.release(interface, {session.summary.type for session in sessions})
-        self.devices.make(vlan, is_own=self.demux.is_managed(vlan))
-        self.demux.adopt(vlan.trunk)
-        return True

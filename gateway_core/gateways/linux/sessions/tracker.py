@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
 from functools import partial
 
 from gateway_contract.base.errors import StillConnected
@@ -22,7 +23,8 @@ from gateway_core.gateways.linux.daemons.source import (
 )
 from gateway_core.gateways.linux.demux.admission import AccessVlan
 from gateway_core.gateways.linux.sessions.hooks import HookSocket
-from gateway_core.gateways.linux.sessions.lifecycle import Lifecycle, SessionEnd, SessionSurroundings
+from gateway_core.gateways.linux.sessions.lifecycle import Lifecycle, SessionEnd
+from gateway_core.gateways.linux.sessions.provision import Provision
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import SessionKey, SessionStore
 from gateway_core.gateways.linux.threads import Crew
@@ -46,6 +48,15 @@ _DISCONNECT_SECONDS = 2.5
 _END_SECONDS, _RETRY_SECONDS, _SILENT_SECONDS = 30.0, 60.0, 1.0
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass
+class Disconnection:
+    """Result of the requests to end sessions of one source, until now. Clients may see the first failure."""
+
+    accepted: set[int] = field(default_factory=set)
+    failures: list[str] = field(default_factory=list)
+    ends: dict[int, SessionEnd] = field(default_factory=dict)
 
 
 class SourceWatch:
@@ -111,6 +122,51 @@ class SourceWatch:
                     self._note_failure(error)
                 else:
                     self._update(found)
+
+    def terminate(
+        self, ids: Iterable[int], result: Disconnection, seconds: float, sleep: Callable[[float], None]
+    ) -> None:
+        """Request the end of sessions, and wait until they have ended, at most so many seconds; longer if a
+        call of the source lasts longer, or if there are many requests."""
+        deadline = self._clock.steady() + seconds
+        sessions = self._lifecycle.sessions
+        # A session that has ended by itself must not be reported as ended by this request.
+        self._poll_if_available()
+        present = [session for id in ids if (session := sessions.get(id)) is not None]
+        with self._lifecycle.collect_ends({session.id for session in present}, result.ends):
+            self._send_requests(present, result)
+            repeat_at = self._clock.steady() + _REPEAT_SECONDS
+            while self._clock.steady() < deadline and any(map(sessions.get, result.accepted)):
+                if self._clock.steady() >= repeat_at:
+                    self._send_requests(present, result)
+                    repeat_at = deadline
+                sleep(_CHECK_SECONDS)
+                self._poll_if_available()
+
+    def _poll_if_available(self) -> None:
+        # A source that does not reply would take until its deadline each time.
+        if self.is_available:
+            self.poll()
+
+    def _send_requests(self, sessions: Sequence[LinuxSession], result: Disconnection) -> None:
+        for session in sessions:
+            if self._lifecycle.sessions.get(session.id) is None:
+                continue
+            if not self.is_available:
+                result.failures.append(f"{self.name} does not reply")
+                return
+            try:
+                self.source.terminate(session.record.listed)
+            except SourceUnavailable as error:
+                # Each further request would fail too.
+                _log.error("cannot disconnect session %d: %s", session.id, error)
+                result.failures.append(f"{self.name} does not reply")
+                return
+            except SourceRefused as error:
+                _log.error("cannot disconnect session %d: %s", session.id, error)
+                result.failures.append(f"{self.name} refused the request")
+            else:
+                result.accepted.add(session.id)
 
     def _list_sessions(self) -> dict[str, SourceSession]:
         listed = self.source.list_sessions(self._listed)
@@ -208,79 +264,6 @@ class SignOnWatch:
         )
 
 
-class Disconnection:
-    """Request to end sessions of one source, which runs on one thread. Others may read its state.
-
-    `failure` says why the source did not accept a request. Clients may see it.
-    """
-
-    def __init__(
-        self,
-        watch: SourceWatch,
-        lifecycle: Lifecycle,
-        ids: Iterable[int],
-        clock: Clock,
-        sleep: Callable[[float], None],
-    ) -> None:
-        self._watch = watch
-        self._lifecycle = lifecycle
-        self._ids = tuple(ids)
-        self._clock = clock
-        self._sleep = sleep
-        #: The ids of sessions whose end the source accepted.
-        self._requested: set[int] = set()
-        self._ends: Mapping[int, SessionEnd | None] = {}
-        self.failure = ""
-
-    def find_remaining(self) -> list[LinuxSession]:
-        """Return the sessions that have not ended."""
-        found = map(self._lifecycle.sessions.get, self._ids)
-        return [session for session in found if session is not None]
-
-    def list_ends(self) -> Sequence[SessionEnd]:
-        """Return the ends of sessions since the requests."""
-        return [end for end in self._ends.values() if end is not None]
-
-    def run(self, seconds: float) -> None:
-        """Return when the sessions have ended, or after so many seconds; later if a call of the source lasts
-        longer, or if there are many requests."""
-        deadline = self._clock.steady() + seconds
-        # A session that has ended by itself must not be reported as ended by this request.
-        self._poll()
-        with self._lifecycle.collect_ends(session.id for session in self.find_remaining()) as self._ends:
-            self._send_requests()
-            repeat_at = self._clock.steady() + _REPEAT_SECONDS
-            while self._clock.steady() < deadline and self._requested & {s.id for s in self.find_remaining()}:
-                if self._clock.steady() >= repeat_at:
-                    self._send_requests()
-                    repeat_at = deadline
-                self._sleep(_CHECK_SECONDS)
-                self._poll()
-
-    def _poll(self) -> None:
-        # A source that does not reply would take until its deadline each time.
-        if self._watch.is_available:
-            self._watch.poll()
-
-    def _send_requests(self) -> None:
-        for session in self.find_remaining():
-            if not self._watch.is_available:
-                self.failure = f"{self._watch.name} does not reply"
-                return
-            try:
-                self._watch.source.terminate(session.record.listed)
-            except SourceUnavailable as error:
-                # Each further request would fail too.
-                self.failure = f"{self._watch.name} does not reply"
-                _log.error("cannot disconnect session %d: %s", session.id, error)
-                return
-            except SourceRefused as error:
-                self.failure = f"{self._watch.name} refused the request"
-                _log.error("cannot disconnect session %d: %s", session.id, error)
-            else:
-                self._requested.add(session.id)
-
-
 class NotDisconnected(StillConnected):
     """Failure to end all `sessions`; `ends` are those of the others."""
 
@@ -301,13 +284,13 @@ class Tracker:
         journal: Journal,
         clock: Clock,
         cgnat: Cgnat,
-        surroundings: SessionSurroundings,
+        provision: Provision,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._clock = clock
         self._sleep = sleep
-        self._surroundings = surroundings
-        self._lifecycle = Lifecycle(store, journal, clock, cgnat, surroundings)
+        self._provision = provision
+        self._lifecycle = Lifecycle(store, journal, clock, cgnat, provision)
         self._watches: Mapping[str, SourceWatch] = {
             source.name: SourceWatch(source, self._lifecycle, clock) for source in sources
         }
@@ -338,7 +321,7 @@ class Tracker:
         """Poll from time to time, and at each hook, until `hooks` is stopped. Restored sessions appear first;
         those of a source that is not used any more end."""
         if restored := list(self.sessions.all()):
-            self._surroundings.add_sessions(restored)
+            self._provision.add_sessions(restored)
         for name in self._lifecycle.list_source_names() - self._watches.keys():
             keys = [SessionKey(name, key) for key in self._lifecycle.sessions_of(name)]
             self._lifecycle.end(keys, lambda names: dict.fromkeys(names, SourceEnd()))
@@ -366,19 +349,23 @@ class Tracker:
     def disconnect_many(self, ids: Iterable[int], seconds: float = _DISCONNECT_SECONDS) -> list[SessionEnd]:
         """End sessions, all at the same time, and return when they are gone. Raises NotDisconnected after so
         many seconds; requests that are under way continue."""
-        attempts = [
-            Disconnection(self._watches[name], self._lifecycle, of_source, self._clock, self._sleep)
-            for name, of_source in self._group_by_source(ids).items()
+        groups = self._group_by_source(ids)
+        results = {name: Disconnection() for name in groups}
+        runs = [
+            partial(self._watches[name].terminate, group, results[name], seconds, self._sleep)
+            for name, group in groups.items()
         ]
-        done, _ = wait([_start_thread(partial(attempt.run, seconds)) for attempt in attempts], seconds)
-        for each in done:
-            each.result()
+        done, _ = wait(map(_start_thread, runs), seconds)
+        for future in done:
+            future.result()
         # An end that is under way has left the table, but is not among the ends yet.
         with self.standstill():
-            remaining = [session for attempt in attempts for session in attempt.find_remaining()]
-            ended = [end for attempt in attempts for end in attempt.list_ends()]
+            found = [self.sessions.get(id) for group in groups.values() for id in group]
+            remaining = [session for session in found if session is not None]
+            ends = [end for result in results.values() for end in result.ends.values()]
+        ended = sorted(ends, key=lambda end: end.session.id)
         if remaining:
-            failures = (attempt.failure for attempt in attempts if attempt.failure)
+            failures = (failure for result in results.values() for failure in result.failures)
             reason = next(failures, f"not gone after {seconds:g} s, may end later")
             raise NotDisconnected(remaining, ended, reason)
         return ended
