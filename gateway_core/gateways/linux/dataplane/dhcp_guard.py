@@ -101,8 +101,7 @@ class DhcpGuard(OwnTable):
             return self._refusals.copy()
 
     def run(self) -> NoReturn:
-        """Load the elements at the start and after each request. A load that fails is tried again at the next
-        check."""
+        """Load the elements at the start and after each request. The next check repeats a failed load."""
         while True:
             self.sync()
             self._requested.wait()

@@ -17,8 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Part of the data plane: its kind, and the name of the device or table, the destination of the route, or
-    the rule."""
+    """Part of the data plane: its kind, and the name of a device or table, a destination, or a rule."""
 
     kind: FaultKind
     object: str

@@ -105,8 +105,8 @@ class Policy:
 
 
 class Firewall(OwnTable):
-    """Keeper of the table `inet gateway`. `command_line` is the address and TCP port of the command line of a
-    source, where it has one."""
+    """Keeper of the table `inet gateway`. `command_line` is where a source takes commands: address and TCP
+    port."""
 
     def __init__(
         self,
@@ -144,8 +144,7 @@ class Firewall(OwnTable):
             self._attempt(lambda: self._replace(policy))
 
     def list_drops(self) -> tuple[PacketDrops, ...]:
-        """Return the packets dropped until the last check, for each trunk of the configuration and PPP,
-        without waiting for a check."""
+        """Return the packets dropped until the last check, for each trunk of the configuration and PPP."""
         return self._drops
 
     def _replace(self, policy: Policy) -> None:

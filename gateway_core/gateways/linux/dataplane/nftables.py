@@ -61,15 +61,13 @@ class Nft:
         self._program = program
 
     def load(self, step: str, commands: str) -> None:
-        """Run commands in one transaction: all of them, or none. `step` is for the error: a verb and an
-        object."""
+        """Run commands in one transaction. `step` is for the error: a verb and an object."""
         # nft joins its arguments. One argument may have 128 KiB (execve(2)).
         self._run(step, *commands.splitlines(keepends=True))
 
     def list_table(self, name: str, *options: str) -> list[dict[str, Any]] | None:
-        """Return the objects of a table, as libnftables-json(5) describes them; with the option `-t`, without
-        the elements of its sets. An unreadable object has the type UNREADABLE. None if there is no such
-        table."""
+        """Return the objects of a table (libnftables-json(5)), None without a table; with the option `-t`,
+        without the elements of sets. An unreadable object has the type UNREADABLE."""
         step = f"list the table {name}"
         try:
             output = self._run(step, "-j", *options, f"list table {name}")
@@ -176,8 +174,7 @@ class OwnTable(ABC):
         self._nft.load(f"load the table {self._name}", commands)
 
     def _read(self) -> list[Any] | None:
-        """Return the objects of the table without volatile fields, and count packets. None if there is no
-        table."""
+        """Count packets, and return the objects without volatile fields; None if there is no table."""
         found = self._nft.list_table(self._name, "-t")
         counters = [each["counter"] for each in found or () if "counter" in each]
         before, self._packets = self._packets, {each["name"]: each["packets"] for each in counters}

@@ -41,8 +41,7 @@ class WantedSession(Record, frozen=True):
     rate_up: int
     profile: OverheadProfile
     address: IPv4Address | None
-    #: False where the kernel adds the host route with the address of the device, as for PPPoE. The gateway
-    #: repairs the route all the same.
+    #: False where the kernel adds the host route with the device's address, as for PPPoE.
     sets_host_route: bool
     #: The gateway's own address towards the subscriber.
     gateway: IPv4Address | None
@@ -83,8 +82,7 @@ NOT_READ = KernelState({}, frozenset(), RouteState(frozenset(), {}), (), 0)
 
 
 class DataPlane:
-    """State of all sessions in the kernel: made, compared and removed. Thread-safe. Methods raise
-    KernelError."""
+    """State of all sessions in the kernel. Thread-safe. Methods raise KernelError."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
@@ -102,11 +100,10 @@ class DataPlane:
         self._revision = 0
 
     def configure(self, cgnat: Cgnat, pools: Sequence[IPv4Network | IPv6Network] = ()) -> None:
-        """Apply the pools and the steering of another configuration, with `pools` beside the source ranges:
-        new routes and rules come first, then the former ones go. Raises the first refusal of the kernel,
-        after all else was made: then the former ones stay, until a comparison finds what is missing, or
-        another call. A device that is missing or down is no refusal: it may come, and a comparison finds that
-        too."""
+        """Apply the pools and the steering of another configuration, with `pools` beside the source ranges.
+        New routes and rules come first, then the former ones go. Raises the first refusal of the kernel,
+        after all else was made: then the former ones stay until another call, or until a comparison repairs
+        the rest. A device that is missing or down is no refusal: a comparison finds it when it comes."""
         with self._lock:
             self._revision += 1
             self.cgnat, self.pools = cgnat, tuple(pools)
@@ -190,8 +187,7 @@ class DataPlane:
             self._add_owners(wanted)
 
     def take_over(self, wanted: Sequence[WantedSession]) -> None:
-        """Give devices and addresses to sessions: of several sessions, the newest gets them. What the
-        sessions had before is free."""
+        """Give devices and addresses to sessions, and free their former ones. The newest of several wins."""
         with self._lock:
             for each in wanted:
                 before = self._applied.get(each.session_id)
@@ -200,8 +196,7 @@ class DataPlane:
             self._add_owners(wanted)
 
     def read(self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = NOT_READ) -> KernelState:
-        """Return the state of the kernel. Only the `changed` parts are read again, unless the configuration
-        has changed since `before`."""
+        """Read the `changed` parts of the kernel; all parts after a change of the configuration."""
         with self._lock:
             state = before._replace(revision=self._revision)
         if state.revision != before.revision:
@@ -230,8 +225,7 @@ class DataPlane:
     def has_differences(
         self, wanted: WantedSession, state: KernelState, expected: Iterable[FibEntry]
     ) -> bool:
-        """Return True if `state` shows that a part of a session is missing or different. The session has a
-        device; `expected` are its routes."""
+        """Return True if a part of a session is missing or different. `expected` are its routes."""
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         if self._has_other(wanted.device, wanted):
             return False

@@ -245,8 +245,7 @@ class Reconciler:
                 thread.join()
 
     def sweep(self) -> None:
-        """Compare all sessions, and repair what differs, or a part of it. Raises KernelError when the kernel
-        cannot be read."""
+        """Compare all sessions, and repair what differs, or a part of it. Raises KernelError."""
         started = self._now()
         # Before the sessions: a source that replies in between has its sessions in the next sweep.
         is_complete, is_fresh = self._desired.is_complete(), self._desired.is_fresh()

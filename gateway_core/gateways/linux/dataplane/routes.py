@@ -26,8 +26,7 @@ _FOREIGN_ROUTES = (
     (socket.AF_INET6, rt.RTPROT_BOOT),
     (socket.AF_INET6, rt.RTPROT_STATIC),
 )
-#: Priority of the rules that steer: before the main table (32766), behind local addresses (0) and VRFs
-#: (1000).
+#: Priority of the rules that steer: before the main table (32766), after local addresses (0), VRFs (1000).
 _RULE_PRIORITY = 1500
 #: Devices whose routes are read one by one.
 _MAX_SINGLE_DEVICES = 8
@@ -98,8 +97,7 @@ class SessionRoutes:
         return codes
 
     def replace(self, routes: Iterable[FibEntry]) -> list[KernelError]:
-        """Put routes in place of those to elsewhere. Return the refusals of the kernel, NoDevice for a device
-        that is gone."""
+        """Put routes in place of those to elsewhere, and return the refusals of the kernel."""
         routes = list(routes)
         codes = try_changes("replace routes", [fib.replace_route(route) for route in routes])
         return [
@@ -164,9 +162,8 @@ def add_pool_routes(routes: Set[FibEntry], own_routes: Set[FibEntry]) -> Outcome
 
 
 class Steering:
-    """Steering of sessions to a CGNAT appliance, by one policy rule and a routing table; by a second rule
-    while a commit of another range waits for its confirmation. The caller sees that one thread calls at a
-    time.
+    """Steering of sessions to a CGNAT appliance, by a routing table and one policy rule; two while a commit
+    of another range waits for its confirmation. One thread calls at a time.
 
     `ip rule from SOURCE_RANGE lookup TABLE`: packets from an address of the range go by the table. The table
     has the route to the appliance, and a host route for each steered session: a packet from one of them to
@@ -194,16 +191,14 @@ class Steering:
         return FibEntry(cgnat.vrf_table, address.packed, address.max_prefixlen, ifindex, None, None)
 
     def configure(self, cgnat: Cgnat) -> int | None:
-        """Replace the configuration, and change nothing in the kernel. Return the table that is not in use
-        any more, None without one."""
+        """Replace the configuration, not yet in the kernel. Return the table that is no longer in use."""
         before, self._cgnat = self._cgnat, cgnat if cgnat.enabled else None
         if before is None or (cgnat.enabled and cgnat.vrf_table == before.vrf_table):
             return None
         return before.vrf_table
 
     def list_routes(self) -> set[FibEntry]:
-        """Return the routes that belong to no session, without the one to the appliance if its interface is
-        gone."""
+        """Return the routes of no session; without the one to the appliance if its interface is gone."""
         if self._cgnat is None:
             return set()
         routes = set(_list_unreachable(self._cgnat))
@@ -251,8 +246,7 @@ class Steering:
 
 
 def _apply(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]]) -> Outcome:
-    """Make changes, each with the name of its object. An object that is there already, or gone, is neither
-    changed nor failed."""
+    """Make changes of named objects. One that is there already, or gone, is no change and no failure."""
     codes = try_changes(f"{verb} {changes[0][0]}", [change for _, change in changes]) if changes else []
     places = [(Place(kind, name), code) for (name, _), code in zip(changes, codes, strict=True)]
     return Outcome(

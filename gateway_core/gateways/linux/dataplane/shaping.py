@@ -48,8 +48,7 @@ _INGRESS_QDISC = Qdisc("ingress", qdiscs.INGRESS_HANDLE)
 _ETHERNET_HEADER_BYTES = 14
 #: Bytes a second. Below that, one packet takes minutes, and the kernel can't count its burst.
 _MIN_BYTES_PER_SECOND = 1000
-#: TBF sends a burst at once: a shorter one makes timers limit the rate, a longer one fills the buffers
-#: behind.
+#: TBF sends a burst at once: a shorter one makes timers limit the rate, a longer one fills buffers.
 _BURST_SECONDS = 0.005
 #: TBF drops a packet that is larger than the burst: a jumbo frame isn't.
 _MIN_BURST_BYTES = 10_000
@@ -70,8 +69,7 @@ _GONE_CODES = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
 
 
 class Limits(NamedTuple):
-    """Limits of a session with a device. A rate is in bits per second; 0 is no limit, and the lowest limit is
-    8 kbit/s."""
+    """Limits of a session with a device. Rates are in bits per second; 0 is no limit, the lowest is 8,000."""
 
     link: Link
     ifb: str
@@ -82,8 +80,7 @@ class Limits(NamedTuple):
 
 @dataclass(eq=False)
 class Direction:
-    """Direction of a session while it is shaped: whether something was missing or different, and the error
-    that ended the work."""
+    """Direction of a session while it is shaped, and whether it was changed or failed."""
 
     step: str
     #: The index of the session's device.
@@ -137,8 +134,7 @@ class Shaper:
         return pairs
 
     def make_entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
-        """Return the qdiscs of a session with limits each way, by the indexes of device and IFB: for the
-        downstream, and for the upstream."""
+        """Return the downstream and upstream qdiscs of a session, by the indexes of its device and IFB."""
         down, up = self._make_limit_entries(ifindex), self._make_limit_entries(ifb)
         return down, (QdiscEntry(ifindex, INGRESS, _INGRESS_QDISC.handle, _INGRESS_QDISC.kind), *up)
 
@@ -230,8 +226,7 @@ class Shaper:
         return root, QdiscEntry(ifindex, _TBF_CLASS, _FQ_CODEL.handle, _FQ_CODEL.kind)
 
     def _set_limits(self, directions: Sequence[Direction]) -> None:
-        """Limit what devices send. From the first change on, a device is limited: first with a plain
-        queue."""
+        """Limit what devices send, from the first change on: first with a plain queue."""
         self._place(
             ROOT,
             [

@@ -114,8 +114,7 @@ class ServedVlan:
 class Admission:
     """All VLANs under management. `refusals` counts the triggers that made none.
 
-    An outer VLAN, or a trunk for VLANs with one tag, has no more than its share of the limits: what one port
-    sends leaves the others something.
+    An outer VLAN, or a trunk for VLANs with one tag, has no more than its share of the limits.
 
     A VLAN that `decide` returns waits for its turn until `take` returns it, and counts for all limits
     meanwhile. A VLAN is under way until the caller calls `mark_made` or `mark_failed`; one that `adopt` or
@@ -138,8 +137,7 @@ class Admission:
         return iter(self._vlans.values())
 
     def configure(self, demux: Demux) -> None:
-        """Apply another configuration, with a full bucket as after a start. VLANs without a profile expire,
-        with their sessions."""
+        """Apply another configuration, with full buckets. VLANs without a profile expire."""
         self._demux = demux
         self._profiles = VlanProfiles(demux)
         limits = demux.rate_limits
@@ -217,8 +215,7 @@ class Admission:
         return vanished
 
     def adopt_former(self, vlans: Collection[AccessVlan]) -> None:
-        """Take over VLANs of an earlier life of the core that have no profile, so that they expire: the core
-        was killed before it removed them."""
+        """Take over VLANs without a profile, so that they expire: a core that was killed left them."""
         # `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
         known = {vlan.name for vlan in vlans if self._profiles.find(vlan) is not None}
         for vlan in vlans:

@@ -39,8 +39,7 @@ _REMOVALS_PER_SWEEP = 32
 _RELEASES_PER_TURN = 4
 #: Seconds between two sweeps for idle VLANs, and for those that the source has not taken.
 _SWEEP_SECONDS = 5.0
-#: Seconds until a failure or refusal that goes on is logged again: each sweep, or each frame of a flood, may
-#: have it.
+#: Seconds until a failure or refusal is logged again: each sweep, or each frame of a flood, may repeat it.
 _QUIET_SECONDS = 300.0
 #: Refusals for which an operator may have to do something. `{}` is the outer VLAN with its trunk.
 _REFUSAL_TEXTS = {
@@ -62,8 +61,7 @@ class Demultiplexer:
     """Thread that makes and removes VLANs, as the configuration allows. Thread-safe.
 
     `occupancy` returns the devices with sessions: a VLAN whose source does not reply is not removed. `clock`
-    gives monotonic seconds, `leased` are the names of the devices whose subscribers have a lease at the
-    start.
+    gives monotonic seconds, `leased` names the devices whose subscribers have a lease at the start.
     """
 
     def __init__(
@@ -295,8 +293,7 @@ class Demultiplexer:
             self._restored.set()
 
     def _sweep(self) -> bool:
-        """Remove VLANs that expired, and try again what has failed. Return False when there may be more to
-        remove."""
+        """Try again what has failed, and remove expired VLANs. Return False when more may have expired."""
         now = self._clock()
         if now - self._began < _RESTORE_SECONDS:
             self._leased.extend(self._unrestored)

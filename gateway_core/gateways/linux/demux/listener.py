@@ -58,8 +58,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """First frame of a subscriber. With one tag, `outer_vlan_id` is None. `outer_protocol` is that of the
-    first tag. VLAN ids are 1 to 4094."""
+    """First frame of a subscriber. With one tag, `outer_vlan_id` is None, and `outer_protocol` the tag's."""
 
     trunk: str
     outer_vlan_id: int | None
@@ -69,9 +68,8 @@ class Trigger:
 
 
 def parse_trigger(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
-    """Return the trigger in a frame that a packet socket received (packet(7)). `auxdata` is its
-    PACKET_AUXDATA, with the outer tag; an inner one is in the frame. None for any other frame, and for a
-    broken one."""
+    """Return the trigger in a frame that a packet socket received (packet(7)); None for any other frame.
+    `auxdata` is its PACKET_AUXDATA, with the outer tag; an inner one is in the frame."""
     if len(auxdata) < _AUXDATA.size or len(frame) < _ETHERNET_HEADER.size:
         return None
     status, tci, tag_type = _AUXDATA.unpack_from(auxdata)
@@ -155,8 +153,7 @@ _DHCPV6_MESSAGES = frozenset({1, 3, 4, 5, 6})
 
 
 def _is_from_ipv6_host(packet: bytes) -> bool:
-    """Return True for a Router Solicitation (RFC 4861 section 4.1), and for a DHCPv6 message of a client that
-    gets or keeps addresses."""
+    """Return True for a Router Solicitation (RFC 4861 section 4.1), and for one of _DHCPV6_MESSAGES."""
     if len(packet) < 40 or packet[0] >> 4 != 6:
         return False
     if packet[6] == socket.IPPROTO_ICMPV6:
@@ -236,8 +233,7 @@ _PROGRAM: Final[tuple[str | _Instruction, ...]] = (
 
 
 def _assemble() -> Iterator[bytes]:
-    """Yield each instruction as a struct sock_filter. The offset of a jump counts from the next
-    instruction."""
+    """Yield instructions as struct sock_filter. The offset of a jump counts from the next instruction."""
     instructions: list[_Instruction] = []
     place: dict[str, int] = {}
     for line in _PROGRAM:
@@ -269,12 +265,10 @@ class _TrunkLost(Exception):
 
 
 class Listener:
-    """Thread that listens on a trunk from now on until `stop`. A trunk that goes away, or down, is picked up
-    again.
+    """Thread that listens on a trunk until `stop`. A trunk that goes away, or down, is picked up again.
 
-    The listener's thread, one of the `crew`, calls `hear` with the triggers of a batch, and the number of
-    frames that the kernel dropped since the last batch; `note_change` with the trunk's name when it went or
-    came.
+    The thread, one of the `crew`, calls `hear` with the triggers of a batch, and the number of frames that
+    the kernel dropped since the last batch; `note_change` with the trunk's name when it went or came.
     """
 
     def __init__(

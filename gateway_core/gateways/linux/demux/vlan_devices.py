@@ -16,8 +16,7 @@ from gateway_core.gateways.linux.kernel.links import SUBSCRIBER_GROUP, Link, Vla
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice, change
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 
-#: First group of links that are about to be removed (linux/if_link.h, IFLA_GROUP). Nobody else uses groups
-#: from here on.
+#: First group (linux/if_link.h, IFLA_GROUP) of links that are about to be removed. Nobody else uses them.
 _OUTGOING_GROUP = 0x564C0000
 _GONE_CODES = {errno.ENODEV, errno.EINVAL}
 
@@ -65,8 +64,7 @@ class VlanDevices:
 
     def make(self, vlan: AccessVlan, *, is_own: bool = True) -> None:
         """Make the device, on the outer one if there are two tags, and set both up. Devices that exist stay.
-        A device that is not the gateway's own, because it takes the place of an operator's, is no former VLAN
-        later."""
+        One that takes the place of an operator's device (`is_own` is False) is no former VLAN later."""
         step, group = f"make {vlan.name}", SUBSCRIBER_GROUP if is_own else links.DEFAULT_GROUP
         with self._lock:
             parent = self._reader.find_link(vlan.trunk)
@@ -89,8 +87,7 @@ class VlanDevices:
             _remove_links([*going.values(), *(link for link in outer if link.index not in carrying)])
 
     def _provide(self, step: str, name: str, parent: Link, tag: VlanTag, group: int) -> Link:
-        """Return the device with a tag on a parent, up. A missing one is made with this name, in this
-        group."""
+        """Return the device with a tag on a parent, up. Make a missing one with this name and group."""
         # By its name first: that costs the same for any number of devices.
         (found,) = self._reader.find_links([name])
         if found is None or not _has_tag(found, parent, tag):
@@ -143,8 +140,7 @@ def _identify_vlans(present: Mapping[int, Link]) -> Iterator[tuple[Link, AccessV
 
 
 class VlanServing:
-    """Service of each VLAN by the source of its session type. `addresses` returns the gateway's addresses in
-    the networks of the subscribers."""
+    """Service of VLANs by the source of their session type. `addresses` returns the gateway's own."""
 
     def __init__(
         self,
@@ -166,8 +162,7 @@ class VlanServing:
             for interface in interfaces:
                 index = self._reader.find_link(interface).index
                 # A DHCP server offers addresses only where the gateway has its own. With /32, many links can.
-                # An address of a former `cgnat.source_range` stays until the VLAN goes: subscribers use it
-                # until they renew.
+                # An address of a former `cgnat.source_range` stays: subscribers use it until they renew.
                 for address in self._addresses():
                     step = f"add {address} to {interface}"
                     change(step, links.add_address(index, address), accept={errno.EEXIST})

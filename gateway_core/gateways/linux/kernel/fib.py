@@ -1,4 +1,8 @@
-"""Routes and IPv4 policy rules: parsers of the kernel's messages, and changes."""
+"""Routes and IPv4 policy rules: parsers of the kernel's messages, and messages that change them.
+
+A function that adds, replaces or deletes returns a message for `netlink.change`, and names the error number
+with which the kernel refuses it.
+"""
 
 import socket
 import struct
@@ -67,8 +71,7 @@ class FibEntry(NamedTuple):
 
 
 class Rule(Record, frozen=True):
-    """IPv4 policy rule. `source` is a network, None for any. `iif` is the device on which a packet arrived,
-    which may be gone."""
+    """IPv4 policy rule, for packets from the network `source` and the device `iif`; None for any."""
 
     priority: int
     table: int
@@ -130,25 +133,23 @@ def parse_rule(body: bytes) -> Rule:
 
 
 def add_route(route: FibEntry) -> KernelChange:
-    """Return the change that adds a route. The kernel refuses it with EEXIST if there is a route to the
-    destination in this table, with this metric."""
+    """Add a route. EEXIST: there is one to the destination in this table, with this metric."""
     return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.EXCLUSIVE, _pack_route(route, _find_scope(route)))
 
 
 def replace_route(route: FibEntry) -> KernelChange:
-    """Return the change that puts a route in the place of the one to its destination, if there is one."""
+    """Add a route in the place of the one to its destination, if there is one."""
     return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.REPLACE, _pack_route(route, _find_scope(route)))
 
 
 def delete_route(route: FibEntry) -> KernelChange:
-    """Return the change that deletes a route. The kernel refuses it with ESRCH if the core added no such
-    route."""
+    """Delete a route. ESRCH: the core added no such route."""
     scope = rt.RT_SCOPE_NOWHERE if len(route.destination) == 4 else rt.RT_SCOPE_UNIVERSE
     return KernelChange(rt.RTM_DELROUTE, 0, _pack_route(route, scope))
 
 
 def add_rule(rule: Rule) -> KernelChange:
-    """Return the change that adds a rule. The kernel refuses it with EEXIST if the rule is there."""
+    """Add a rule. EEXIST: it is there."""
     return KernelChange(rt.RTM_NEWRULE, nl.CREATE | nl.EXCLUSIVE, _pack_rule(rule))
 
 

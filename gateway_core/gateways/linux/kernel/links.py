@@ -1,4 +1,8 @@
-"""Links, their addresses, counters and neighbours: parsers of the kernel's messages, and changes."""
+"""Links, addresses, counters and neighbours: parsers of the kernel's messages, and messages that change them.
+
+A function that adds, sets or deletes returns a message for `netlink.change`, and names the error number with
+which the kernel refuses it.
+"""
 
 import errno
 import fcntl
@@ -76,8 +80,7 @@ class Link(Record, frozen=True):
 
 
 class LinkEntry(NamedTuple):
-    """Fields of a link that a comparison of tens of thousands needs: to parse all fields takes five times as
-    long."""
+    """Fields of a link that a comparison of thousands needs: to parse all fields takes five times as long."""
 
     ifindex: int
     name: str
@@ -173,8 +176,7 @@ def find_names(indexes: Iterable[int]) -> dict[int, str]:
 
 
 def add_vlan(name: str, parent: int, tag: VlanTag, group: int) -> KernelChange:
-    """Return the change that makes a VLAN device in a group, on the link with this index, and sets it up. The
-    kernel refuses it with EEXIST if the name or the tag is taken."""
+    """Add a VLAN device on a parent, and set it up. EEXIST: the name or the tag is taken."""
     ethertype = _ETHERTYPE.pack(_ETHERTYPES[tag.protocol])
     data = nl.pack_attribute(rt.IFLA_VLAN_ID, _U16.pack(tag.id)) + nl.pack_attribute(
         rt.IFLA_VLAN_PROTOCOL, ethertype
@@ -187,8 +189,7 @@ def add_vlan(name: str, parent: int, tag: VlanTag, group: int) -> KernelChange:
 
 
 def add_ifb(name: str) -> KernelChange:
-    """Return the change that makes an IFB of SUBSCRIBER_GROUP, which is down and has no IPv6. The kernel
-    refuses it with EEXIST if the name is taken."""
+    """Add an IFB in SUBSCRIBER_GROUP, which is down and has no IPv6. EEXIST: the name is taken."""
     body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.pack_text(rt.IFLA_IFNAME, name)
     body += nl.pack_u32(rt.IFLA_MTU, _IFB_MTU) + nl.pack_u32(rt.IFLA_GROUP, SUBSCRIBER_GROUP)
     body += nl.pack_attribute(rt.IFLA_LINKINFO, nl.pack_text(rt.IFLA_INFO_KIND, IFB))
@@ -204,20 +205,19 @@ def set_down(ifindex: int) -> KernelChange:
 
 
 def set_group(ifindex: int, group: int) -> KernelChange:
-    """Return the change that puts a link into a group, which `delete_group` removes in one step."""
+    """Put a link into a group, which `delete_group` removes in one step."""
     return _change_link(ifindex, nl.pack_u32(rt.IFLA_GROUP, group))
 
 
 def delete_group(group: int) -> KernelChange:
-    """Return the change that removes the links of a group. The kernel refuses it with ENODEV for an empty
-    group."""
+    """Delete the links of a group. ENODEV: there are none."""
     body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.pack_u32(rt.IFLA_GROUP, group)
     return KernelChange(rt.RTM_DELLINK, 0, body)
 
 
 def enable_proxy_arp(ifindex: int) -> KernelChange:
-    """Return the change that makes the kernel answer ARP requests on a device for addresses that it reaches
-    by another (ip-sysctl). The service of the core cannot write to /proc/sys."""
+    """Make the kernel answer ARP requests on a device for addresses that it reaches by another (ip-sysctl).
+    The service of the core cannot write to /proc/sys."""
     setting = nl.pack_attribute(rt.IFLA_INET_CONF, nl.pack_u32(rt.IPV4_DEVCONF_PROXY_ARP, 1))
     return _change_link(
         ifindex, nl.pack_attribute(rt.IFLA_AF_SPEC, nl.pack_attribute(socket.AF_INET, setting))
@@ -225,8 +225,7 @@ def enable_proxy_arp(ifindex: int) -> KernelChange:
 
 
 def add_address(ifindex: int, address: IPv4Address) -> KernelChange:
-    """Return the change that adds an address with /32. The kernel refuses it with EEXIST if the link has
-    it."""
+    """Add an address with /32. EEXIST: the link has it."""
     body = rt.IFADDRMSG.pack(socket.AF_INET, address.max_prefixlen, 0, rt.RT_SCOPE_UNIVERSE, ifindex)
     body += nl.pack_attribute(rt.IFA_LOCAL, address.packed) + nl.pack_attribute(
         rt.IFA_ADDRESS, address.packed
@@ -235,14 +234,12 @@ def add_address(ifindex: int, address: IPv4Address) -> KernelChange:
 
 
 def add_ipv6_gateway(ifindex: int, address: IPv6Address) -> KernelChange:
-    """Return the change that adds an address with /64, usable at once, and without a route of the kernel's
-    own. The kernel refuses it with EEXIST if the link has it."""
+    """Add an address with /64, usable at once, without a route of the kernel. EEXIST: the link has it."""
     return KernelChange(rt.RTM_NEWADDR, nl.CREATE | nl.EXCLUSIVE, _pack_ipv6_gateway(ifindex, address))
 
 
 def delete_ipv6_gateway(ifindex: int, address: IPv6Address) -> KernelChange:
-    """Return the change that deletes an address with /64. The kernel refuses it with EADDRNOTAVAIL if the
-    link does not have it."""
+    """Delete an address with /64. EADDRNOTAVAIL: the link does not have it."""
     return KernelChange(rt.RTM_DELADDR, 0, _pack_ipv6_gateway(ifindex, address))
 
 
@@ -289,9 +286,8 @@ def read_thresholds(family: int) -> tuple[int, ...] | None:
 
 
 def raise_thresholds(neighbours: int) -> bool:
-    """Make each table keep so many neighbours, and reach four times as many. A higher threshold stays. Return
-    False if all were as high. Raises KernelError, with ENOENT in a network namespace that is not the
-    first."""
+    """Make each table keep `neighbours`, and reach four times as many. A higher threshold stays. Return False
+    if nothing was changed. Raises KernelError, with ENOENT in another network namespace than the first."""
     is_changed = False
     wanted = (neighbours, 2 * neighbours, 4 * neighbours)
     for family, name in _NEIGHBOUR_TABLES.items():

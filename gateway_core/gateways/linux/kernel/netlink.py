@@ -132,8 +132,7 @@ def split_attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
 
 
 def find_text(data: bytes, offset: int, type: int) -> str:
-    """Return the text of an attribute that the kernel puts first. To split all attributes takes five times as
-    long."""
+    """Return the text of the first attribute. To split all attributes takes five times as long."""
     if len(data) >= offset + _ATTRIBUTE.size:
         length, first = _ATTRIBUTE.unpack_from(data, offset)
         if first == type and length <= len(data) - offset:
@@ -223,9 +222,8 @@ def dump(
 def query(
     step: str, type: int, flags: int, bodies: Sequence[bytes], parse: Callable[[bytes], T], absent: Set[int]
 ) -> list[T | None]:
-    """Return the object that each query is about. None where the kernel refuses the query with a number of
-    `absent` or sends nothing, and for an object that cannot be read. Raises KernelError for any other
-    refusal."""
+    """Return the object that each query is about; None where the kernel refuses the query with a number of
+    `absent` or sends nothing, and for an unreadable object. Raises KernelError for any other refusal."""
     requests = [pack_request(type, flags | ACK, QUERY_SEQUENCE, body) for body in bodies]
     found: list[T | None] = []
     for body, reply in zip(bodies, _exchange(step, requests, _QUERIES_PER_DATAGRAM), strict=True):

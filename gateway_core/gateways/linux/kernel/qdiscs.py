@@ -1,4 +1,9 @@
-"""Queueing disciplines and redirects (tc(8)): parsers of the kernel's messages, and changes."""
+"""Queueing disciplines and redirects (tc(8)): parsers of the kernel's messages, and messages that change
+them.
+
+A function that adds or deletes returns a message for `netlink.change`, and names the error number with which
+the kernel refuses it.
+"""
 
 import socket
 import struct
@@ -76,14 +81,13 @@ def parse_filter(body: bytes) -> PacketFilter | None:
 
 
 def count_ticks(size: int, rate: int) -> int:
-    """Return the time of `size` bytes at a rate in bytes per second, in ticks of the kernel: at most 4.2
-    s."""
+    """Return the time of `size` bytes at `rate` bytes per second, in ticks of the kernel, at most 4.2 s."""
     return min(round(size / rate * 1e9 / rt.TICK), _MAX_U32 // rt.TICK)
 
 
 def add_tbf(ifindex: int, handle: int, bucket: TbfLimit, limit: int) -> KernelChange:
-    """Return the change that adds TBF as the root of a device, with a plain queue of at most `limit` bytes.
-    TBF drops packets that are larger than its burst. Another queue takes the place of the plain one."""
+    """Add TBF as the root of a device, with a plain queue of at most `limit` bytes. TBF drops packets that
+    are larger than its burst. Another queue takes the place of the plain one."""
     rate = min(bucket.rate, _MAX_U32)
     parameters = rt.TC_TBF_QOPT.pack(
         rt.TC_LINKLAYER_ETHERNET, bucket.overhead, bucket.mpu, rate, limit, bucket.burst
@@ -95,15 +99,13 @@ def add_tbf(ifindex: int, handle: int, bucket: TbfLimit, limit: int) -> KernelCh
 
 
 def make_replacing(change: KernelChange) -> KernelChange:
-    """Return a change that adds a qdisc also where there is one. A qdisc with another handle goes in the same
-    step; one with the same handle and kind changes in place; for one with the same handle alone, the kernel
-    refuses the change with EINVAL."""
+    """Return the change that adds a qdisc also where there is one. A qdisc with another handle goes in the
+    same step; one with the same handle and kind changes in place. EINVAL: the handle alone is the same."""
     return change._replace(flags=nl.CREATE | nl.REPLACE)
 
 
 def add_fq_codel(ifindex: int, parent: int, handle: int, flows: int, memory: int) -> KernelChange:
-    """Return the change that adds fq_codel, whose packets take at most `memory` bytes. A kernel without
-    fq_codel refuses it with ENOENT."""
+    """Add fq_codel, whose packets take at most `memory` bytes. ENOENT: the kernel has no fq_codel."""
     options = nl.pack_u32(rt.TCA_FQ_CODEL_FLOWS, flows)
     options += nl.pack_u32(rt.TCA_FQ_CODEL_MEMORY_LIMIT, memory)
     return _add_qdisc(ifindex, parent, handle, "fq_codel", options)
@@ -114,14 +116,13 @@ def add_ingress(ifindex: int) -> KernelChange:
 
 
 def delete_qdisc(ifindex: int, parent: int, found: Qdisc) -> KernelChange:
-    """Return the change that deletes a qdisc. The kernel refuses it with ENOENT or EINVAL if another qdisc,
-    or none, is there."""
+    """Delete a qdisc. ENOENT, EINVAL: another qdisc, or none, is there."""
     return KernelChange(rt.RTM_DELQDISC, 0, _pack_message(ifindex, parent, found.handle, found.kind, b""))
 
 
 def add_redirect(ifindex: int, priority: int, target: int) -> KernelChange:
-    """Return the change that redirects every packet that arrives on a device with an ingress qdisc to another
-    device. u32: some kernels have no matchall."""
+    """Redirect every packet that arrives on a device with an ingress qdisc to another device. u32: some
+    kernels have no matchall."""
     mirred = rt.TC_MIRRED.pack(rt.TC_ACT_STOLEN, rt.TCA_EGRESS_REDIR, target)
     action = nl.pack_text(rt.TCA_ACT_KIND, "mirred")
     action += nl.pack_attribute(rt.TCA_ACT_OPTIONS, nl.pack_attribute(rt.TCA_MIRRED_PARMS, mirred))
@@ -133,7 +134,7 @@ def add_redirect(ifindex: int, priority: int, target: int) -> KernelChange:
 
 
 def delete_redirects(ifindex: int, priority: int) -> KernelChange:
-    """Return the change that removes the filters of a priority, for packets that arrive."""
+    """Delete the filters of a priority, for packets that arrive."""
     body = _pack_message(ifindex, INGRESS_HANDLE, 0, "u32", b"", _pack_info(priority))
     return KernelChange(rt.RTM_DELTFILTER, 0, body)
 

@@ -19,8 +19,7 @@ _64_BIT_COUNTERS = rt.IF_STATS_MSG.pack(socket.AF_UNSPEC, 0, 0, 1 << (rt.IFLA_ST
 
 
 class KernelReader:
-    """Reader of what the kernel has now, in the network namespace of the calling thread. Thread-safe. Methods
-    raise KernelError."""
+    """Reader of the calling thread's network namespace. Thread-safe. Methods raise KernelError."""
 
     def read_links(self) -> dict[int, links.Link]:
         """Return all links, by index."""
@@ -66,8 +65,7 @@ class KernelReader:
     def read_fib_entries(
         self, family: int, protocol: int, table: int | None = None, ifindex: int | None = None
     ) -> list[fib.FibEntry]:
-        """Return the routes of a protocol, as entries: of all tables or one, over all devices or one.
-        Protocol 0 is any."""
+        """Return the routes of a protocol (0 is any), of all tables or one, over all devices or one."""
         body = rt.RTMSG.pack(family, 0, 0, 0, 0, protocol, 0, 0, 0)
         for type, value in ((rt.RTA_TABLE, table), (rt.RTA_OIF, ifindex)):
             if value is not None:
@@ -81,8 +79,7 @@ class KernelReader:
         return [address for addresses in found for address in addresses]
 
     def read_routes(self, tables: Iterable[int]) -> list[fib.RouteEntry]:
-        """Return the IPv4 and IPv6 routes of the tables, without the entries of the cache. A table that does
-        not exist has none."""
+        """Return the IPv4 and IPv6 routes of the tables, without the entries of the cache."""
         found: list[fib.RouteEntry] = []
         for table in tables:
             for family in _FAMILIES:

@@ -196,8 +196,7 @@ def _parse_events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
 
 
 class RulesetEvents(_EventSocket):
-    """Watcher for changes of the rules of nftables, of any table and program, without the elements of sets:
-    they change with each session."""
+    """Watcher for changes of nftables' rules by any program. Elements of sets do not count."""
 
     def __init__(self) -> None:
         try:
@@ -207,8 +206,7 @@ class RulesetEvents(_EventSocket):
             super().__init__(socket.NETLINK_ROUTE, 0)
 
     def follow(self, seconds: float, pause: float) -> Iterator[None]:
-        """Yield at once, `pause` seconds after an event, for others that follow, and after `seconds` without
-        an event. End after `close`."""
+        """Yield at once, `pause` seconds after an event, and after `seconds` without one; until `close`."""
         deadline = time.monotonic()
         while self._wait(max(0.0, deadline - time.monotonic())):
             if time.monotonic() < deadline:
