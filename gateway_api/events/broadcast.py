@@ -1,5 +1,5 @@
-"""The core's events in one worker, received once and encoded once for all clients, as server-sent events
-(HTML Living Standard, section 9.2)."""
+"""Broadcast of the core's events in one worker, received and encoded once for all clients, as server-sent
+events (HTML Living Standard, section 9.2)."""
 
 import re
 import time
@@ -29,7 +29,7 @@ _ID = re.compile(r"([0-9a-z]{1,64})-(0|[1-9][0-9]{0,17})", re.ASCII)
 
 
 class EventId(NamedTuple):
-    """`sequence` is the number of the event in one run of the core, and `boot_id` identifies the run."""
+    """Id of an event. `sequence` is its number in one run of the core, and `boot_id` identifies the run."""
 
     boot_id: str
     sequence: int
@@ -39,7 +39,7 @@ class EventId(NamedTuple):
 
 
 def parse_id(text: str) -> EventId:
-    """Return the id of an event, as a client sends it back. Raises ValueError."""
+    """Return the id of an event in a text of a client. Raises ValueError."""
     match = _ID.fullmatch(text)
     if match is None:
         raise ValueError("must be the id of an event")
@@ -53,7 +53,8 @@ def encode_event(boot_id: str, event: SessionEvent) -> bytes:
 
 
 def encode_gap(boot_id: str, oldest: int, newest: int) -> bytes:
-    """Report lost events, and which ones the core holds. A client that resumes from it loses no others."""
+    """Return the event that reports lost events, and which events the core holds. A client that resumes from
+    it loses no others."""
     last = EventId(boot_id, newest)
     return _encode_numbered(last, "gap", Gap(str(EventId(boot_id, oldest)), str(last)))
 
@@ -71,26 +72,27 @@ def _encode_numbered(id: EventId, name: str, data: Record) -> bytes:
 
 
 #: Events that a worker holds. A client that is further behind is disconnected, and resumes from the core.
-HELD = 10_000
+MAX_HELD = 10_000
 
 
 @dataclass
 class StreamTimes:
-    """Times in seconds of `clock`, and the number of past events with which a worker begins."""
+    """Times of event streams in seconds of `clock`, and the number of past events with which a worker
+    begins."""
 
     clock: Callable[[], float] = time.monotonic
     heartbeat: float = 15.0
-    #: For a client to receive what was sent to it.
-    patience: float = 10.0
+    #: For a client to receive a piece.
+    client_patience: float = 10.0
     sweep: float = 1.0
     #: For the core to send its events.
     core_patience: float = 3.0
-    begins_behind: int = HELD
+    past_events: int = MAX_HELD
 
 
 @dataclass(frozen=True)
-class Entry:
-    """An event: its name and session type, for filters, and its bytes."""
+class EncodedEvent:
+    """Event as bytes, with its name and session type for filters."""
 
     name: str
     type: str
@@ -98,29 +100,30 @@ class Entry:
 
 
 class Span:
-    """Consecutive events after number `started`. `oldest` is the oldest event that the core held then."""
+    """Span of consecutive events after number `started`. `oldest` is the oldest event that the core held
+    then."""
 
-    def __init__(self, boot_id: str, started: int, oldest: int, held: int = HELD) -> None:
+    def __init__(self, boot_id: str, started: int, oldest: int, held: int = MAX_HELD) -> None:
         self.boot_id = boot_id
         self.started = started
         self.oldest = oldest
-        self.ring: Ring[Entry] = Ring(held, started)
+        self.ring: Ring[EncodedEvent] = Ring(held, started)
 
     def holds(self, id: EventId) -> bool:
-        """Return whether all events after this one are here."""
+        """Return True if the span has all events after this one."""
         return id.boot_id == self.boot_id and self.ring.after(id.sequence, 0) is not None
 
-    def is_past(self, id: EventId) -> bool:
-        """Return whether events after this one have been here, and are gone."""
+    def has_dropped(self, id: EventId) -> bool:
+        """Return True if the span had events after this one, and has dropped them."""
         return id.boot_id == self.boot_id and id.sequence < self.ring.oldest - 1
 
-    def gap(self) -> bytes:
-        """Return the gap for a client that has followed another span."""
+    def encode_gap(self) -> bytes:
+        """Return the event for a client that has followed another span."""
         return encode_gap(self.boot_id, self.oldest, self.started)
 
 
 class Broadcast:
-    """The latest events. A greenlet calls `run`."""
+    """Broadcast of the latest events. A greenlet calls `run`."""
 
     def __init__(self, events: Events, times: StreamTimes) -> None:
         self._events = events
@@ -133,7 +136,7 @@ class Broadcast:
 
     @property
     def span(self) -> Span:
-        """The events since the last gap. Raises CoreUnavailable before the first one."""
+        """Events since the last gap. Raises CoreUnavailable before the first event."""
         if self._span is None:
             with gevent.Timeout(self._times.core_patience, False):
                 while self._span is None:
@@ -142,19 +145,20 @@ class Broadcast:
             raise CoreUnavailable("no events from the core yet")
         return self._span
 
-    def reached(self, id: EventId) -> Span | None:
-        """Return the span with all events after this one, which may still arrive; None if they do not."""
+    def wait_for_span(self, id: EventId) -> Span | None:
+        """Wait for the span with all events after this one, and return it; None if they do not arrive in
+        time."""
         with gevent.Timeout(self._times.core_patience, False):
             while not self.span.holds(id):
-                if self.span.is_past(id):
+                if self.span.has_dropped(id):
                     return None
                 self.changed.wait()
         return self.span if self.span.holds(id) else None
 
     def run(self) -> None:
         """Receive the core's events. Never returns."""
-        for batch in self._events.follow_for_ever(gevent.sleep, behind=self._times.begins_behind):
-            self._take(batch)
+        for batch in self._events.follow_for_ever(gevent.sleep, behind=self._times.past_events):
+            self._add_batch(batch)
             # Otherwise streams would not run while there are more events, and fall too far behind.
             gevent.sleep(0)
 
@@ -163,17 +167,19 @@ class Broadcast:
         changed, self.changed = self.changed, Signal()
         changed.set()
 
-    def _take(self, batch: EventsReply) -> None:
+    def _add_batch(self, batch: EventsReply) -> None:
         if self._coming is None or batch.gap:
             first = batch.events[0].sequence - 1 if batch.events else batch.newest
             self._coming = Span(batch.boot_id, first, batch.oldest)
-        for entry in entries(batch.boot_id, batch.events):
+        for entry in encode_events(batch.boot_id, batch.events):
             self._coming.ring.add(entry)
         if self._coming.ring.newest >= batch.newest:
             self._span = self._coming
         self.wake()
 
 
-def entries(boot_id: str, events: Iterable[SessionEvent]) -> Iterable[Entry]:
-    """Return the events as clients get them."""
-    return (Entry(EVENTS[e.event].stream_name, e.type.lower(), encode_event(boot_id, e)) for e in events)
+def encode_events(boot_id: str, events: Iterable[SessionEvent]) -> Iterable[EncodedEvent]:
+    """Return the events of the core in the form for clients."""
+    return (
+        EncodedEvent(EVENTS[e.event].stream_name, e.type.lower(), encode_event(boot_id, e)) for e in events
+    )

@@ -41,7 +41,13 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     limits, operations = Limits(), EditConfigurationSchema().fields["operations"].validate
     assert isinstance(operations, validate.Length)
     assert numbers == [
-        *(limits.in_all, limits.of_one_address, limits.for_loopback, streams.MOST, streams.MOST_OF_ONE),
+        *(
+            limits.in_all,
+            limits.of_one_address,
+            limits.for_loopback,
+            streams.MAX_STREAMS,
+            streams.MAX_STREAMS_OF_CLIENT,
+        ),
         *(MAX_BODY >> 20, operations.max, MAX_WEBHOOKS),
         *(limits.header, limits.body, limits.idle),
     ]

@@ -134,7 +134,7 @@ def watch(id: int) -> Response:
     core().get_session(id)
     core().require_method(WatchTraffic(id))
     services.traffic.check(id)
-    follow = partial(services.traffic.pieces, id=id)
+    follow = partial(services.traffic.follow, id=id)
     return responses.make_stream(lambda address: services.streams.open_with(caller(), address, follow))
 
 

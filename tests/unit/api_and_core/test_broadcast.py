@@ -8,14 +8,14 @@ import pytest
 
 from gateway_api.base.core_events import Events
 from gateway_api.events.broadcast import (
-    HELD,
+    MAX_HELD,
     Broadcast,
-    Entry,
+    EncodedEvent,
     EventId,
     Span,
     StreamTimes,
+    encode_events,
     encode_gap,
-    entries,
     parse_id,
 )
 from gateway_contract.base.errors import CoreUnavailable
@@ -31,17 +31,17 @@ def test_a_span_holds_what_came_after_events_of_its_life_from_where_it_began() -
     span = Span("life", 10, 1, held=3)
     assert [span.holds(EventId("life", number)) for number in (9, 10, 11)] == [False, True, False]
     for _ in range(4):
-        span.ring.add(Entry("session_up", "pppoe", b""))
+        span.ring.add(EncodedEvent("session_up", "pppoe", b""))
     assert [span.holds(EventId("life", number)) for number in (10, 11, 14, 15)] == [False, True, True, False]
     assert not span.holds(EventId("other", 12))
 
 
 def test_a_span_tells_of_the_gap_before_it() -> None:
-    assert Span("life", 10, 3).gap() == encode_gap("life", 3, 10)
+    assert Span("life", 10, 3).encode_gap() == encode_gap("life", 3, 10)
 
 
 def test_a_worker_begins_with_the_last_10000_events_and_holds_as_many() -> None:
-    assert (StreamTimes().begins_behind, HELD) == (10_000, 10_000)
+    assert (StreamTimes().past_events, MAX_HELD) == (10_000, 10_000)
 
 
 def test_there_is_no_span_until_the_core_has_told_of_one() -> None:
@@ -63,14 +63,14 @@ def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
     gevent.spawn(broadcast.run)
     span = broadcast.span
     times.core_patience = 0.05
-    assert broadcast.reached(parse_id(id)) == (span if there else None)
+    assert broadcast.wait_for_span(parse_id(id)) == (span if there else None)
 
 
 def test_an_event_on_its_way_is_waited_for(greenlets: None) -> None:
     journal = Journal("life")
     broadcast = Broadcast(Events(CoreClient(InProcessCore(journal))), StreamTimes())  # type: ignore[arg-type]
     gevent.spawn(broadcast.run)
-    waits = gevent.spawn(broadcast.reached, EventId("life", 3))
+    waits = gevent.spawn(broadcast.wait_for_span, EventId("life", 3))
     for _ in range(3):
         assert broadcast.span
         assert not waits.dead
@@ -85,6 +85,6 @@ def test_each_event_of_the_core_has_a_name_and_bytes() -> None:
     journal.add_session_down(session(1), "user_request", 3.0, Counters(0, 0, 0, 0))
     (reply,) = islice(journal.follow("life", 0), 1)
     held = msgspec.json.decode(msgspec.json.encode(reply), type=EventsReply)
-    found = list(entries("life", held.events))
+    found = list(encode_events("life", held.events))
     assert [entry.name for entry in found] == ["session_up", "session_rate", "session_down"]
     assert all(b"event: %s\n" % entry.name.encode() in entry.block for entry in found)

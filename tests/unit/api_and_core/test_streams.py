@@ -166,7 +166,7 @@ def worker(greenlets: None) -> Iterator[Worker]:
 @pytest.fixture
 def short(worker: Worker) -> None:
     """A worker begins with the last 5 events, so that it takes few to be behind those."""
-    worker.times.begins_behind = 5
+    worker.times.past_events = 5
 
 
 @pytest.fixture
@@ -238,8 +238,8 @@ def test_a_client_further_behind_than_10000_events_is_ended_and_can_come_back_fo
 @pytest.mark.parametrize(
     ("limits", "own", "next_own", "another"),
     [
-        ({"most": 2}, ["192.0.2.1"] * 2, "192.0.2.9", None),
-        ({"most_of_one": 2}, ["2001:db8::1", "2001:db8::2"], "2001:db8::9", "2001:db8:0:1::"),
+        ({"max_streams": 2}, ["192.0.2.1"] * 2, "192.0.2.9", None),
+        ({"max_streams_of_client": 2}, ["2001:db8::1", "2001:db8::2"], "2001:db8::9", "2001:db8:0:1::"),
     ],
     ids=["of all", "of a client in its network"],
 )

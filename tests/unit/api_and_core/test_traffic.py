@@ -188,7 +188,7 @@ class Client:
     """A client of a feed."""
 
     def __init__(self, feeds: Feeds, id: int) -> None:
-        follow = partial(feeds.pieces, id=id)
+        follow = partial(feeds.follow, id=id)
         self.stream = Stream(None, "alice", "192.0.2.1", follow)  # type: ignore[arg-type]
         self.pieces: list[bytes] = []
         self.end: Any = None
@@ -219,7 +219,7 @@ def traffic(greenlets: None) -> InProcessTraffic:
 
 @pytest.fixture
 def feeds(traffic: InProcessTraffic) -> Feeds:
-    return Feeds(traffic, most=2)  # type: ignore[arg-type]
+    return Feeds(traffic, max_watched=2)  # type: ignore[arg-type]
 
 
 def test_all_clients_of_a_worker_share_one_call_of_the_core_which_ends_with_the_last(
@@ -236,7 +236,7 @@ def test_all_clients_of_a_worker_share_one_call_of_the_core_which_ends_with_the_
     assert traffic.calls == [7]
     for client in (*clients, late):
         assert traffic.open == 1
-        client.stream.ended = True
+        client.stream.is_ended = True
         client.stream.wake()
         until("the end of the client", lambda client=client: client.end)
     until("the end of the call", lambda: not traffic.open)
