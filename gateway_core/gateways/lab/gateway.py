@@ -108,7 +108,7 @@ class LabGateway(Gateway):
         return nullcontext()
 
     def configure(self, configuration: Configuration) -> None:
-        # Without the arrivals that are due, which `ending` has not counted.
+        # Without the arrivals that are due, which `freeze_sessions` has not counted.
         with self._lock:
             self._world.configure(configuration, self._read_time())
 

@@ -134,16 +134,13 @@ def list_network_routes(configuration: Configuration) -> Iterator[Route]:
 
 def make_session_route(cgnat: Cgnat, session: Session) -> Route:
     """Return the host route of a session, in the table that its packets use."""
-    return Route(
+    return _make_route(
         dst=f"{session.summary.ip_address}/32",
-        gateway=None,
         dev=session.interface,
         # pppd has the kernel make the route with the peer's address; for DHCP the daemon does it.
         protocol="kernel" if session.is_pppoe else "static",
         scope="link",
-        type="unicast",
         table=str(cgnat.vrf_table) if session.vrf_steered else "main",
-        metric=None,
         prefsrc=session.gateway,
         session_id=session.id,
     )
@@ -159,10 +156,9 @@ def make_prefix_route(session: Session) -> Route:
 
 def make_delegated_route(session: Session) -> Route:
     """Return the route to the IPv6 network behind a session's router."""
-    (prefix,) = session.summary.delegated_prefixes
     return _make_route(
-        dst=prefix, dev=session.interface, protocol="static", scope="global", metric=_STATIC_METRIC,
-        session_id=session.id,
+        dst=session.summary.delegated_prefixes[0], dev=session.interface, protocol="static", scope="global",
+        metric=_STATIC_METRIC, session_id=session.id,
     )  # fmt: skip
 
 

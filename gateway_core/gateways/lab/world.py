@@ -91,7 +91,7 @@ class TemporaryRates:
             try:
                 self._write({id: rate for id, rate in self.by_id.items() if id not in gone})
             except StepFailed as error:
-                _log.error("a temporary rate may come back after a restart: %s", error.sentence)
+                _log.error("a removed temporary rate may return after a restart: %s", error.sentence)
 
     def _write(self, rates: dict[str, TemporaryRate]) -> None:
         if self._path is not None:

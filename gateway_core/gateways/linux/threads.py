@@ -76,5 +76,5 @@ class Debounced:
                 pause = self._pause
             except GatewayApiError as error:
                 pause = min(pause * 2, _MAX_PAUSE_SECONDS)
-                _log.warning("trying again in %g s: %s", pause, error)
+                _log.warning("an action failed, trying again in %g s: %s", pause, error)
                 self._requested.set()

@@ -1,18 +1,18 @@
 """Sessions that a commit ends, and the file of those that have not ended yet.
 
-A session ends if it cannot go on with the new configuration:
+A commit ends the sessions that cannot go on with the new configuration. These are sessions
 
 - on a trunk that the demux loses;
-- on a VLAN that had a profile, and has none of its session type any more: the VLAN goes;
+- on a VLAN that had a profile, and has no profile of the session type any more: the VLAN is removed;
 - with an address of `cgnat.source_range` or `subscribers.pools` that is no subscriber's in the new ones;
 - with an address that its source may give to another session now;
 - of accel-ppp with a prefix of `subscribers.ipv6_range` or `delegated_range` that is in none of the new ones:
-  it would keep the prefix, which the gateway announces to nobody any more;
-- of accel-ppp, which restarts when RADIUS authorizes the subscribers from now on, or no longer.
+  the gateway would announce the prefix to nobody;
+- of accel-ppp, if RADIUS authorizes the subscribers from now on, or no longer: accel-ppp restarts.
 
-All others go on: also where RADIUS or the configuration gave an address from elsewhere, and those of the
-other sources where subscribers are authorized otherwise. A session that arrived on no trunk of the demux, on
-an interface of the operator's for example, is not the configuration's to end by its VLAN.
+All other sessions go on: also sessions with an address from elsewhere, which RADIUS or the configuration
+gave, and sessions of other sources if subscribers are authorized otherwise. A session that arrived on no
+trunk of the demux, such as on an interface of the operator, does not end by its VLAN.
 
 While a commit of another range waits for its confirmation, a session of dnsmasq with an address of the former
 range goes on. The confirmation ends it, and so does the next commit that has no such range.

@@ -24,7 +24,7 @@ from gateway_core.configuration.store import disk_step
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 
 #: Ids that damage costs, at most. Readers of JSON know integers below 2**53: room for nine billion times.
-STEP = 1_000_000
+ID_STEP = 1_000_000
 #: Wait for a backup that reads the database. A client that changes a rate waits too, and the API for 3 s.
 _LOCK_SECONDS = 1.0
 
@@ -156,8 +156,9 @@ class SessionStore:
     def _prepare_ids(self, connection: sqlite3.Connection) -> None:
         bound = max(self._bounds(), default=0)
         connection.execute("INSERT OR IGNORE INTO next VALUES (1, ?)", (max(bound, 1),))
-        # The bound is at most STEP above the next id, unless the database is an older one from a backup.
-        connection.execute("UPDATE next SET id = ? WHERE id < ?", (bound, bound - STEP))
+        # The bound is at most ID_STEP above the next id, unless the database is an older one from a
+        # backup.
+        connection.execute("UPDATE next SET id = ? WHERE id < ?", (bound, bound - ID_STEP))
         ((next_id,),) = connection.execute("SELECT id FROM next")
         self._raise_bound(next_id)
         # Rows are in memory if the database was damaged while it was in use.
@@ -168,7 +169,7 @@ class SessionStore:
         bounds = self._bounds()
         if next_id <= max(bounds, default=0):
             return
-        durable.write(self._folder / f"{_BOUND_NAME}{-(-next_id // STEP) * STEP}", b"")
+        durable.write(self._folder / f"{_BOUND_NAME}{-(-next_id // ID_STEP) * ID_STEP}", b"")
         durable.sync(self._folder)
         for path in bounds.values():
             path.unlink()
