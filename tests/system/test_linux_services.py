@@ -72,7 +72,7 @@ class World:
     def units(self, *started: str) -> PppoeServers:
         """As after a start of the core. Starts those servers."""
         units = PppoeServers(self.systemd, self.folder / "pppoe", is_source=True)
-        units.begin(self.configuration)
+        units.set_configuration(self.configuration)
         if started:
             units.start(started)
             self.asked()

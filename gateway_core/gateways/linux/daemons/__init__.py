@@ -1,1 +1,1 @@
-"""The daemons beside the core: the files that they run by, and what a commit does to each."""
+"""Daemons beside the core: their configuration at a commit, and the sessions of the sources among them."""

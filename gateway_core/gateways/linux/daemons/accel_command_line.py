@@ -376,8 +376,8 @@ class RadiusServer(NamedTuple):
 
 
 class AccelPppRadius:
-    """A RadiusClient that judges by the statistics of accel-ppp, which do not tell when a response came: one
-    came between two looks if their number grew. `show_stat` returns the reply to `show stat`, and raises
+    """RadiusClient of accel-ppp, whose statistics do not tell when a response came: one came between two
+    looks if the number of responses grew. `show_stat` returns the reply to `show stat`, and raises
     SourceUnavailable; `wall` returns epoch seconds."""
 
     def __init__(self, show_stat: Callable[[], bytes], wall: Callable[[], float]) -> None:

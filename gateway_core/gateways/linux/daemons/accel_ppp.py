@@ -117,7 +117,8 @@ _log = logging.getLogger(__name__)
 
 
 def _cap_pool(network: IPv6Network | None, length: int) -> list[tuple[IPv6Network, int]]:
-    """Return the part of a network with the prefixes of a pool, and their length. An empty list for None."""
+    """Return the network of a pool, cut to _MAX_PREFIXES prefixes of a length, with that length; an empty
+    list for no network."""
     if network is None:
         return []
     # A prefix that is longer by `n` bits is one of 2**n.
@@ -430,15 +431,15 @@ class AccelPppSource(Source):
             return list(self._known.values())
 
     def terminate(self, session: SourceSession) -> None:
-        """Let PPP say goodbye at the first request, which takes seconds if the subscriber's side is dead. Do
-        without at another request within a minute."""
+        """Let PPP say goodbye at the first request, which takes seconds if the subscriber's side is dead. At
+        another request within a minute, end the session at once."""
         how = "hard" if session.key in self._terminations else "soft"
         with self._terminations.note(session.key):
             self._act(f"terminate sid {session.key} {how}")
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """Serve PPPoE at once, and DHCP within a few seconds: accel-ppp looks for its interfaces at `reload`
-        only, which keeps all sessions. A failure then is logged."""
+        only, which keeps all sessions. A failure of that reload is logged."""
         for interface in interfaces:
             if type is SessionType.DHCP:
                 self._ipoe.serve(interface)

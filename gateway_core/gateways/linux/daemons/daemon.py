@@ -140,7 +140,7 @@ def load_template(name: str) -> Template:
 
 
 def fill(template: Template, configuration: Configuration, **values: Any) -> str:
-    """Return the text of a file."""
+    """Return the text of a file, from the sections of a configuration and further values."""
     return template.render(vars(configuration), services_folder=SERVICES, **values)
 
 

@@ -388,7 +388,7 @@ class DnsmasqDaemon(SourceDaemon):
             self._systemd.with_limit(limits.apply).start(_UNIT)
 
     def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        """Return a restart for a start and a stop, too."""
+        """Return RESTART also if dnsmasq would start or stop."""
         return ServiceAction.RESTART if rendered.get(_FILE) != self._files.read(_FILE) else None
 
     def _run_by(self, text: str | None, limit: TimeLimit) -> None:

@@ -172,7 +172,7 @@ class FrrHalfChanged(GatewayApiError):
 
 @dataclass(frozen=True)
 class FrrFolders:
-    """Places of an FRR: `programs` has vtysh, `tools` has frr-reload.py, `configuration` has frr.conf and
+    """Folders of an FRR: `programs` has vtysh, `tools` has frr-reload.py, `configuration` has frr.conf and
     vtysh.conf, `sockets` has those of the daemons."""
 
     programs: Path = Path("/usr/bin")
@@ -701,7 +701,7 @@ class OwnText:
 
 
 def _is_marked(text: str) -> bool:
-    """Return True if a BGP instance is the gateway's."""
+    """Return True if the BGP instance in a text is the gateway's."""
     return any(line.startswith(f"{_MARK_NAME} ") for line in text.splitlines())
 
 

@@ -130,7 +130,7 @@ class PppdFiles(ServiceDaemon):
 
 
 class PppdRadius:
-    """A RadiusClient without knowledge: the plugin of pppd keeps no count."""
+    """RadiusClient of pppd. Its state is always unknown: the plugin of pppd keeps no count."""
 
     def look(self) -> tuple[DependencyState, str]:
         return DependencyState.UNKNOWN, "pppd does not tell whether its RADIUS requests get a response."
@@ -301,8 +301,8 @@ class PppdJournal:
         return lines
 
     def read_from(self, place: str) -> list[LoggedLine]:
-        """Return the lines of all processes from a place on, an option of `journalctl`, oldest first. After a
-        flood, return the newest."""
+        """Return the lines of all processes, oldest first, but only the newest after a flood. `place` is the
+        option of `journalctl` that says where to begin."""
         arguments = [place, f"--lines={_MAX_LINES}", "--output-fields=MESSAGE,_PID,_CMDLINE"]
         found = self._read(arguments, _MAX_LINES)
         if len(found) == _MAX_LINES:

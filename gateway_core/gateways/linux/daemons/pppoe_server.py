@@ -206,7 +206,7 @@ class PppoeServers(SourceDaemon):
         self._to_reload: set[str] = set()
 
     def create_source(self, configuration: Configuration, clock: Clock) -> "PppoeServerSource":
-        self.begin(configuration)
+        self.set_configuration(configuration)
         return PppoeServerSource(self, PppdJournal(), RECORDS, clock, self._prefixes)
 
     def create_radius_client(self, clock: Clock) -> PppdRadius:
@@ -215,8 +215,8 @@ class PppoeServers(SourceDaemon):
     def create_failures(self, clock: Clock) -> PppdFailures:
         return PppdFailures(self.name, PppdJournal(), clock.wall())
 
-    def begin(self, configuration: Configuration) -> None:
-        """Start servers by this configuration from now on, without a change of those that run."""
+    def set_configuration(self, configuration: Configuration) -> None:
+        """Set the configuration by which servers start from now on. Servers that run stay as they are."""
         self._configuration = configuration
         self._prefixes.configure(configuration)
 
@@ -274,7 +274,7 @@ class PppoeServers(SourceDaemon):
     def _configure(self, configuration: Configuration, limit: TimeLimit) -> None:
         systemd = self._systemd.with_limit(limit)
         with self._hold_lock(limit.left()):
-            self.begin(configuration)
+            self.set_configuration(configuration)
             # An access interface that is gone, as after a boot, gives its block back.
             self._stop(systemd, [name for name in self._load_settings() if not self._is_used(name)])
             known = self._load_settings()
