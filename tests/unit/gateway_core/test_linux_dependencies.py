@@ -91,8 +91,8 @@ def test_the_requests_of_all_kinds_are_added_up_for_each_server() -> None:
     other = CAPTURE[CAPTURE.index(b"radius") :].replace(b"state: active", b"state: failed")
     other = other.replace(b"0/0/0", b"5/2/1", 2).replace(b"request count: 0", b"request count: 1")
     assert parse_radius_servers(CAPTURE + other) == [
-        RadiusServer(False, 7, 0, 0, 0),
-        RadiusServer(True, 7, 10, 4, 1),
+        RadiusServer(False, 7, 0),
+        RadiusServer(True, 0, 4),
     ]
     assert parse_radius_servers(CAPTURE[: CAPTURE.index(b"radius")]) == []
 

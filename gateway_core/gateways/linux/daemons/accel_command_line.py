@@ -358,21 +358,13 @@ def _parse_delegated(text: str) -> tuple[str, ...]:
 
 
 class RadiusServer(NamedTuple):
-    """Counters of requests to a RADIUS server since accel-ppp started, with repeated transmissions."""
+    """State of a RADIUS server. accel-ppp sends nothing to it while `is_given_up`: too many requests timed
+    out in a row. `responses` came since accel-ppp started, `lost_lately` timed out in the last five
+    minutes."""
 
-    #: True while accel-ppp sends nothing to the server: too many requests timed out in a row.
     is_given_up: bool
-    sent: int
-    lost: int
-    #: Lost in the last five minutes.
+    responses: int
     lost_lately: int
-    #: Without a response until now.
-    waiting: int
-
-    @property
-    def responses(self) -> int:
-        # The counters are not of one moment.
-        return max(self.sent - self.lost - self.waiting, 0)
 
 
 class AccelPppRadius:
@@ -449,13 +441,14 @@ def parse_radius_servers(reply: bytes) -> list[RadiusServer]:
 
 def _parse_server(values: Mapping[str, str]) -> RadiusServer:
     try:
+        sent = sum(int(values.get(f"{kind} sent", "0")) for kind in _KINDS)
         lost = [values.get(f"{kind} lost(total/5m/1m)", "0/0/0").split("/") for kind in _KINDS]
+        in_vain = sum(int(total) for total, _, _ in lost) + int(values.get("request count", "0"))
         return RadiusServer(
             is_given_up=values.get("state", "active") != "active",
-            sent=sum(int(values.get(f"{kind} sent", "0")) for kind in _KINDS),
-            lost=sum(int(total) for total, _, _ in lost),
+            # The counters are not of one moment.
+            responses=max(sent - in_vain, 0),
             lost_lately=sum(int(lately) for _, lately, _ in lost),
-            waiting=int(values.get("request count", "0")),
         )
     except ValueError as error:
         raise UnreadableReply(_NO_NUMBERS) from error

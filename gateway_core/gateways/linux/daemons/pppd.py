@@ -163,13 +163,6 @@ class PppoeAccess(msgspec.Struct, frozen=True):
     in_kernel: bool
 
 
-class PppdRefusal(msgspec.Struct, frozen=True):
-    """Reason why a subscriber got no session. `username` is None if the subscriber gave none."""
-
-    reason: str
-    username: str | None
-
-
 def parse_record(data: bytes) -> PppdRecord:
     """Return the record of the hook. Raises UnreadableRecord."""
     if not data.endswith(b"\0"):
@@ -238,15 +231,16 @@ def is_whole(lines: Sequence[str]) -> bool:
     return bool(lines) and lines[-1] == _LAST_LINE
 
 
-def parse_refusal(line: str) -> PppdRefusal | None:
-    """Return the failed sign-on that a line tells of; None for any other line."""
+def parse_refusal(line: str) -> tuple[str, str | None] | None:
+    """Return the reason of a failed sign-on, and the user name if the subscriber gave one. None for any other
+    line."""
     if line == _NO_RESPONSE:
-        return PppdRefusal("no_response", None)
+        return "no_response", None
     refused = _REFUSED.fullmatch(line)
     if refused is None:
         return None
     name = refused[1] or refused[2] or ""
-    return PppdRefusal("rejected", re.sub(r'\\(["\\])', r"\1", name) or None)
+    return "rejected", re.sub(r'\\(["\\])', r"\1", name) or None
 
 
 class LoggedLine(NamedTuple):
@@ -384,15 +378,17 @@ class PppdFailures:
         refusal = parse_refusal(line.text)
         if refusal is None:
             return
-        has_waited = line.pid in self._waited
+        reason, username = refusal
+        if line.pid in self._waited:
+            reason = "radius_timeout"
         self._waited.discard(line.pid)
         # Another pppd of this machine, which no pppoe-server started, has no subscriber.
         with suppress(UnreadableRecord):
             access = parse_access(line.command.encode())
             yield SourceFailure(
                 at=line.at,
-                reason="radius_timeout" if has_waited else refusal.reason,
-                username=refusal.username,
+                reason=reason,
+                username=username,
                 mac_address=access.mac_address,
                 access_interface=access.interface,
             )
