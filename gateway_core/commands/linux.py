@@ -31,7 +31,7 @@ from gateway_core.gateways.linux.daemons.frr import (
     find_foreign_bgp,
     take_over,
 )
-from gateway_core.gateways.linux.daemons.subscriber_addresses import BLOCK, SharedRange
+from gateway_core.gateways.linux.daemons.subscriber_addresses import MAX_BLOCK_SIZE, SharedRange
 from gateway_core.gateways.linux.health import (
     SOURCES,
     choose_sources,
@@ -339,7 +339,9 @@ def _make_first_configuration(options: SetupOptions, hostname: str, users: Path)
         broken = (f"{_find_option(problem.path)}: {problem.message}" for problem in error.problems)
         raise CannotSetUp("; ".join(dict.fromkeys(broken))) from error
     if served.get("pppoe") == "pppoe-server" and not SharedRange.of(made.sections).find_free_block(()):
-        raise CannotSetUp(f"--range: too small: pppoe-server has {BLOCK} addresses of it for each VLAN")
+        raise CannotSetUp(
+            f"--range: too small: pppoe-server has {MAX_BLOCK_SIZE} addresses of it for each VLAN"
+        )
     return json.dumps(document, indent=2) + "\n"
 
 

@@ -9,7 +9,7 @@ import msgspec
 from gateway_contract.core.sessions import SessionEvent, SessionType
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.source import (
-    NONE_BEFORE,
+    NO_SESSIONS,
     UNKNOWN,
     Source,
     SourceEnd,
@@ -86,7 +86,7 @@ class ListedSource:
         del self.listed[key]
         self.reasons[key] = reason
 
-    def list_sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+    def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
         self.polls += 1
         self.former = dict(former)
         self.at_poll()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway_contract.core.sessions import SessionType
 from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.gateways.linux.daemons.dnsmasq import LEASE_TIME
+from gateway_core.gateways.linux.daemons.dnsmasq import LEASE_SECONDS
 from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceSession, SourceUnavailable
 from gateway_core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
@@ -234,7 +234,7 @@ def test_an_expired_or_terminated_lease_is_no_session(server: Server) -> None:
     clock = StillClock(time.time())
     source = server.source(clock)
     session = the_session(source)
-    clock.now += LEASE_TIME + 5
+    clock.now += LEASE_SECONDS + 5
     assert source.list_sessions() == []
     assert session.ip_address.encode() in server.lease_file.read_bytes()
     assert source.read_ends([session.key])[session.key].reason == "session_timeout"
@@ -316,7 +316,7 @@ def test_the_vlans_of_leases_are_known_while_dnsmasq_does_not_run(server: Server
     clock = StillClock(time.time())
     source = server.source(clock)
     assert source.find_leased_interfaces() == {"trunk0.302"}
-    clock.now += LEASE_TIME + 5
+    clock.now += LEASE_SECONDS + 5
     assert source.find_leased_interfaces() == set()
     # As before the first start of dnsmasq.
     server.lease_file.unlink()

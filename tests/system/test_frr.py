@@ -18,7 +18,7 @@ from gateway_core.gateways.linux.daemons import frr as frr_module
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, Rollback
 from gateway_core.gateways.linux.daemons.frr import (
     MARK,
-    Frr,
+    BgpReader,
     FrrAbsent,
     FrrConfiguration,
     FrrDaemon,
@@ -54,7 +54,7 @@ def pair(unpacked: packages.Frr) -> Iterator[Pair]:
 
 
 def neighbor(pair: Pair) -> dict[str, Any]:
-    summary = Frr(pair.near, PATIENCE).read_bgp_summary()
+    summary = BgpReader(pair.near, PATIENCE).read_bgp_summary()
     found: dict[str, Any] = summary["ipv4Unicast"]["peers"][NEIGHBOR]
     return found
 
@@ -89,17 +89,17 @@ def test_the_summary_while_frr_runs_hangs_and_is_gone(pair: Pair) -> None:
     before = saved(pair)
     with pair.stopped("bgpd"):
         with pytest.raises(FrrUnavailable, match="vtysh did not end within 1 s"):
-            Frr(pair.near, 1).read_bgp_summary()
+            BgpReader(pair.near, 1).read_bgp_summary()
         with pytest.raises(FrrUnavailable, match=r"did not end within \S+ s"):
             FrrConfiguration(pair.near, limits(2)).apply(NEAR.replace("core 8", "core 9"))
         assert saved(pair) == before
     with pair.stopped("zebra"):
         assert neighbor(pair)["desc"] == "core 8"
     pair.vtysh(pair.near, "-c", "configure", "-c", "no router bgp 65001")
-    assert Frr(pair.near, PATIENCE).read_bgp_summary() == {}
+    assert BgpReader(pair.near, PATIENCE).read_bgp_summary() == {}
     pair.end("bgpd")
     with pytest.raises(FrrUnavailable, match="cannot read the BGP summary of FRR: bgpd: "):
-        Frr(pair.near, PATIENCE).read_bgp_summary()
+        BgpReader(pair.near, PATIENCE).read_bgp_summary()
 
 
 @pytest.mark.parametrize("is_installed", [False, True])
@@ -112,7 +112,7 @@ def test_an_frr_that_never_ran_is_unavailable(
         (tmp_path / "vtysh.conf").write_text("username root nopassword\n")
     reason = "failed to connect to any daemons" if is_installed else "No such file or directory"
     with pytest.raises(FrrUnavailable, match=reason):
-        Frr(gone, PATIENCE).read_bgp_summary()
+        BgpReader(gone, PATIENCE).read_bgp_summary()
     with pytest.raises(FrrAbsent, match=reason):
         FrrConfiguration(gone, limits(PATIENCE)).apply(NEAR)
 
@@ -140,10 +140,10 @@ def stand_in(folder: Path, script: str, name: str = "vtysh") -> FrrFolders:
 def test_a_vtysh_that_does_not_end_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
-    monkeypatch.setattr(frr_module, "_MOST_SUMMARY", 1 << 20)
+    monkeypatch.setattr(frr_module, "_MAX_SUMMARY_BYTES", 1 << 20)
     seconds = 2 if "within" in reason else PATIENCE
     with pytest.raises(FrrUnavailable, match=f"vtysh {reason}"):
-        Frr(stand_in(tmp_path, script.format(tmp_path / "pids")), seconds).read_bgp_summary()
+        BgpReader(stand_in(tmp_path, script.format(tmp_path / "pids")), seconds).read_bgp_summary()
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         wait_for("its end", lambda pid=pid: is_gone(pid))
 
@@ -164,7 +164,7 @@ def test_a_vtysh_that_prints_rubbish_is_unavailable_and_has_nothing_of_the_core_
 ) -> None:
     monkeypatch.setenv("GATEWAY_SECRET", "s3cr3t")
     with pytest.raises(FrrUnavailable, match=reason) as refused:
-        Frr(stand_in(tmp_path, f"env > {tmp_path}/environment; {script}"), PATIENCE).read_bgp_summary()
+        BgpReader(stand_in(tmp_path, f"env > {tmp_path}/environment; {script}"), PATIENCE).read_bgp_summary()
     assert len(str(refused.value)) < 400
     names = {line.partition("=")[0] for line in (tmp_path / "environment").read_text().splitlines()}
     assert names <= {"PATH", "LC_ALL", "PWD", "SHLVL", "_", "OLDPWD"}

@@ -11,7 +11,7 @@ from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppDaemon
 from gateway_core.gateways.linux.daemons.daemon import SERVICES, PlacedFiles, SourceDaemon
 from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqDaemon, DnsmasqSource
-from gateway_core.gateways.linux.daemons.frr import Frr, FrrDaemon, FrrFolders
+from gateway_core.gateways.linux.daemons.frr import BgpReader, FrrDaemon, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
 from gateway_core.gateways.linux.daemons.source import Source, SourceUnavailable
 from gateway_core.gateways.linux.daemons.systemd import Systemd
@@ -99,7 +99,7 @@ class LinuxMachine:
 
         provision.changes = note_changes
         (frr_daemon,) = (each for each in self._daemons if isinstance(each, FrrDaemon))
-        frr = Frr(FrrFolders(), _FRR_SECONDS)
+        frr = BgpReader(FrrFolders(), _FRR_SECONDS)
         command_line = COMMAND_LINE if AccelPppDaemon.name in self._names else None
         firewall = Firewall(clock.wall, command_line=command_line)
         # Before any VLAN is made: no packet may be forwarded without the rules.

@@ -28,7 +28,7 @@ from gateway_contract.core.impact import Impact
 from gateway_contract.core.network import Vlan
 from gateway_contract.core.sessions import SessionDetail, SessionType
 from gateway_core.configuration.running import get_former_range, with_former_range, without_former_range
-from gateway_core.gateways.linux.daemons.frr import Frr
+from gateway_core.gateways.linux.daemons.frr import BgpReader
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
 from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister
@@ -91,7 +91,7 @@ class LinuxGateway:
     reader: KernelReader
     device_counters: DeviceCounters
     services: LinuxServices
-    frr: Frr
+    frr: BgpReader
     hooks: HookSocket
     dependency_watch: DependencyWatch
     sign_ons: SignOnWatch

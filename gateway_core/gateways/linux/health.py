@@ -16,7 +16,7 @@ from gateway_contract.core.health import Dependency, DependencyState
 from gateway_core.gateways.linux.daemons.daemon import Lack, ServiceDaemon, SourceDaemon
 from gateway_core.gateways.linux.daemons.frr import (
     REMEDY,
-    Frr,
+    BgpReader,
     FrrUnavailable,
     FrrUnreadable,
     summarize_lines,
@@ -166,7 +166,7 @@ def check_radius(configured: Radius, client: RadiusClient | None) -> Dependency:
     return Dependency("radius", *client.look())
 
 
-def check_frr(configured: Bgp | None, daemon: Frr, foreign_lines: Sequence[str] = ()) -> Dependency:
+def check_frr(configured: Bgp | None, daemon: BgpReader, foreign_lines: Sequence[str] = ()) -> Dependency:
     """Return the dependency `frr`, by the deadline of `daemon`. `foreign_lines` keep FRR from running by the
     configuration."""
     if configured is None or not configured.neighbors:
@@ -223,7 +223,7 @@ class DependencyWatch:
     configuration: Configuration
     tracker: Tracker
     radius_client: RadiusClient | None
-    frr: Frr
+    frr: BgpReader
     find_foreign_lines: Callable[[], Sequence[str]]
     check_clock: Callable[[], Dependency] = check_clock
 

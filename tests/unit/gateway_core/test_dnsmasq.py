@@ -19,9 +19,9 @@ from gateway_core.gateways.linux.daemons.dnsmasq import (
     LeaseRecord,
     LeaseRecords,
     UnreadableLease,
-    ethernet_address,
     is_interface,
     parse_leases,
+    parse_mac_address,
     parse_record,
 )
 from gateway_core.gateways.linux.daemons.systemd import Systemd
@@ -125,7 +125,7 @@ def test_the_hardware_of_a_client_may_have_any_length(length: int) -> None:
         assert parse_leases(line)[ADDRESS].hardware == hardware
         record = parse_record(RECORD.replace(b"52:61:db:13:7f:03", hardware.encode()))
         is_ethernet = length == 6 and hardware == octets
-        assert ethernet_address(record.hardware) == (octets if is_ethernet else None)
+        assert parse_mac_address(record.hardware) == (octets if is_ethernet else None)
 
 
 def test_a_log_line_has_nothing_that_a_subscriber_sent(caplog: pytest.LogCaptureFixture) -> None:
@@ -137,9 +137,9 @@ def test_a_log_line_has_nothing_that_a_subscriber_sent(caplog: pytest.LogCapture
 
 def test_a_lease_is_over_after_its_last_second_and_an_endless_one_never() -> None:
     lease = parse_leases(CAPTURED)[ADDRESS]
-    assert not lease.is_over(1795305076.9)
-    assert lease.is_over(1795305077)
-    assert not parse_leases(b"0 52:61:db:13:7f:03 100.64.9.32 * *\n")[ADDRESS].is_over(2e9)
+    assert not lease.has_ended(1795305076.9)
+    assert lease.has_ended(1795305077)
+    assert not parse_leases(b"0 52:61:db:13:7f:03 100.64.9.32 * *\n")[ADDRESS].has_ended(2e9)
 
 
 _WORDS = st.sampled_from(

@@ -20,7 +20,7 @@ from gateway_core.gateways.linux.daemons.accel_command_line import (
 )
 from gateway_core.gateways.linux.daemons.accel_ppp import IpoeInterfaces
 from gateway_core.gateways.linux.daemons.dnsmasq import LeaseRecords, parse_leases
-from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
+from gateway_core.gateways.linux.daemons.frr import BgpReader, FrrFolders
 from gateway_core.gateways.linux.daemons.pppd import PppdJournal
 from gateway_core.gateways.linux.dataplane.nftables import UNREADABLE, Nft
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry, count_skipped
@@ -140,7 +140,7 @@ def frr_families(folder: Path, bad: bool) -> object:
 
 def _summary(folder: Path, family: dict[str, Any], others: dict[str, Any] | None = None) -> object:
     printing(folder, "vtysh", json.dumps({"ipv4Unicast": family, **(others or {})}))
-    return Frr(FrrFolders(*[folder] * 4), 60).read_bgp_summary()
+    return BgpReader(FrrFolders(*[folder] * 4), 60).read_bgp_summary()
 
 
 def _dumped(read: Callable[[], object], *bodies: bytes) -> object:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway_core.gateways.linux.daemons import frr
 from gateway_core.gateways.linux.daemons.frr import (
-    Frr,
+    BgpReader,
     FrrAbsent,
     FrrConfiguration,
     FrrDifference,
@@ -136,7 +136,7 @@ _json = st.recursive(
 
 def summary(printed: bytes, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(frr, "run", lambda *_, **__: EndedProgram(0, printed, b""))
-    return Frr(FrrFolders(), 1).read_bgp_summary()
+    return BgpReader(FrrFolders(), 1).read_bgp_summary()
 
 
 def test_a_neighbor_with_a_name_of_any_bytes_does_not_hide_others(monkeypatch: pytest.MonkeyPatch) -> None:

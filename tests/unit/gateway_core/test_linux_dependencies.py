@@ -15,7 +15,7 @@ from gateway_core.gateways.linux.daemons.accel_command_line import (
     UnreadableReply,
     parse_radius_servers,
 )
-from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
+from gateway_core.gateways.linux.daemons.frr import BgpReader, FrrFolders
 from gateway_core.gateways.linux.daemons.pppd import PppdRadius
 from gateway_core.gateways.linux.daemons.source import SourceUnavailable
 from gateway_core.gateways.linux.health import DependencyWatch, check_clock, check_frr, check_radius
@@ -157,14 +157,14 @@ def test_radius_is_unused_without_a_server_and_unknown_behind_pppd() -> None:
 
 
 @pytest.fixture
-def vtysh(tmp_path: Path) -> Callable[[str], Frr]:
+def vtysh(tmp_path: Path) -> Callable[[str], BgpReader]:
     """A vtysh that is this shell script. The one that hangs has little time."""
 
-    def install(script: str) -> Frr:
+    def install(script: str) -> BgpReader:
         program = tmp_path / "vtysh"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o700)
-        return Frr(FrrFolders(*[tmp_path] * 4), 0.5 if "sleep" in script else 60)
+        return BgpReader(FrrFolders(*[tmp_path] * 4), 0.5 if "sleep" in script else 60)
 
     return install
 
@@ -187,7 +187,7 @@ def peers(one: str, other: str) -> str:
     ],
 )
 def test_frr_is_as_well_as_its_neighbours_and_failed_without_a_summary(
-    vtysh: Callable[[str], Frr], script: str, state: str, message: str
+    vtysh: Callable[[str], BgpReader], script: str, state: str, message: str
 ) -> None:
     found = check_frr(BGP, vtysh(script))
     assert found.state == state
@@ -195,9 +195,9 @@ def test_frr_is_as_well_as_its_neighbours_and_failed_without_a_summary(
 
 
 def test_frr_is_unused_without_neighbours_and_failed_without_vtysh_or_with_another_s_bgp(
-    tmp_path: Path, vtysh: Callable[[str], Frr]
+    tmp_path: Path, vtysh: Callable[[str], BgpReader]
 ) -> None:
-    missing = Frr(FrrFolders(*[tmp_path] * 4), 60)
+    missing = BgpReader(FrrFolders(*[tmp_path] * 4), 60)
     assert (check_frr(None, missing).state, check_frr(BGP, missing).state) == ("unused", "failed")
     lines = [f"neighbor 10.255.0.{number} remote-as 65002" for number in range(7)]
     found = check_frr(BGP, vtysh("exit 1"), lines)
@@ -232,7 +232,7 @@ def test_a_source_is_unknown_at_first_failed_while_silent_and_degraded_with_a_co
     source = ListedSource()
     lives = Lives(tmp_path / "state", source)
     watch = DependencyWatch(
-        configured(bgp=None), lives.tracker, None, Frr(FrrFolders(), 1), tuple, check_clock
+        configured(bgp=None), lives.tracker, None, BgpReader(FrrFolders(), 1), tuple, check_clock
     )
 
     def found() -> tuple[str, str]:
@@ -253,7 +253,9 @@ def test_a_source_is_unknown_at_first_failed_while_silent_and_degraded_with_a_co
     lives.kill()
 
 
-def test_a_look_asks_all_and_a_commit_counts_at_the_next(tmp_path: Path, vtysh: Callable[[str], Frr]) -> None:
+def test_a_look_asks_all_and_a_commit_counts_at_the_next(
+    tmp_path: Path, vtysh: Callable[[str], BgpReader]
+) -> None:
     lives = Lives(tmp_path / "state", ListedSource())
     daemon = vtysh("exit 1")
     well = Dependency("clock", DependencyState.OK, "It is well.")

@@ -20,7 +20,7 @@ from gateway_contract.core.network import InterfaceStats
 from gateway_contract.core.sessions import SessionType
 from gateway_core.configuration.running import RunningConfiguration, with_former_range
 from gateway_core.gateways.linux.assembly import DesiredSessions, find_occupancy
-from gateway_core.gateways.linux.daemons.frr import Frr, FrrFolders
+from gateway_core.gateways.linux.daemons.frr import BgpReader, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
 from gateway_core.gateways.linux.dataplane.fault_register import Place
@@ -161,7 +161,7 @@ class Machine:
         desired = DesiredSessions(provision, self.tracker, self.trunks, self.source, self.demux)
         self.reconciler = Reconciler(self.plane, desired, self.clock)
         # FRR is not there.
-        frr = Frr(FrrFolders(folder, folder, folder, folder), 2)
+        frr = BgpReader(FrrFolders(folder, folder, folder, folder), 2)
         self.guard = DhcpGuard(configuration.demux, tuple, self.clock.steady, self.clock.wall, self.rules)
         self.gateway = LinuxGateway(
             configuration, self.clock, self.tracker, provision, self.plane,

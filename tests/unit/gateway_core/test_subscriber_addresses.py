@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.pppoe_server import PppoeSettings
 from gateway_core.gateways.linux.daemons.subscriber_addresses import (
-    BLOCK,
+    MAX_BLOCK_SIZE,
     SessionPrefixes,
     SharedRange,
 )
@@ -40,7 +40,7 @@ def test_vlans_get_blocks_of_sixteen_from_the_seventeenth_address_and_dhcp_the_s
 @given(ranges)
 def test_no_address_is_given_away_twice(network: IPv4Network) -> None:
     shared = SharedRange(network)
-    given_away = [first + place for first in blocks(shared, 50) for place in range(BLOCK)]
+    given_away = [first + place for first in blocks(shared, 50) for place in range(MAX_BLOCK_SIZE)]
     first, last = shared.dhcp
     assert len(set(given_away)) == len(given_away)
     assert all(network.network_address + 1 < address < first for address in given_away)

@@ -10,7 +10,7 @@ from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqDaemon
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
 from gateway_core.gateways.linux.daemons.pppoe_server import PppoeSettings
-from gateway_core.gateways.linux.daemons.subscriber_addresses import BLOCK
+from gateway_core.gateways.linux.daemons.subscriber_addresses import MAX_BLOCK_SIZE
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from tests.support.documents import put, valid_document
 from tests.support.rendered import render
@@ -47,12 +47,12 @@ def touched(document: dict[str, Any]) -> dict[str, Any]:
     configuration = RunningConfiguration.of(document).sections
     files = render(configuration)
     dnsmasq = DnsmasqDaemon(Systemd(), PlacedFiles(Path("/nowhere")), is_source=True)
-    first = configuration.cgnat.source_range.network_address + BLOCK
+    first = configuration.cgnat.source_range.network_address + MAX_BLOCK_SIZE
     return {
         "accel-ppp": files["accel-ppp.conf"],
         "frr": files["frr.conf"],
         "dnsmasq": dnsmasq.render(configuration),
-        "pppoe-server": PppoeSettings.of(configuration, first, BLOCK),
+        "pppoe-server": PppoeSettings.of(configuration, first, MAX_BLOCK_SIZE),
     }
 
 

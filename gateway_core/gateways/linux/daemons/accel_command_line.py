@@ -28,7 +28,7 @@ from gateway_contract.base.texts import MAX_BPS, format_utc
 from gateway_contract.core.health import DependencyState
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.source import (
-    NONE_BEFORE,
+    NO_SESSIONS,
     SourceNotRunning,
     SourceRefused,
     SourceSession,
@@ -37,7 +37,7 @@ from gateway_core.gateways.linux.daemons.source import (
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 
 #: Seconds for a command, with the connection and the wait for its turn.
-_TIMEOUT = 10.0
+_TIMEOUT_SECONDS = 10.0
 #: A session takes up to 500 bytes.
 _MAX_REPLY_BYTES = 128 << 20
 _CHUNK_BYTES = 256 << 10
@@ -132,7 +132,9 @@ class CommandLine:
     """Client of the command line. It runs one command at a time: accel-ppp queues one connection only.
     `password` is that of `[cli]`. Raises ValueError for a password that is not one line of ASCII."""
 
-    def __init__(self, endpoint: Endpoint, *, password: str | None = None, timeout: float = _TIMEOUT) -> None:
+    def __init__(
+        self, endpoint: Endpoint, *, password: str | None = None, timeout: float = _TIMEOUT_SECONDS
+    ) -> None:
         if password is not None and not _COMMAND.fullmatch(password):
             raise ValueError("the password of accel-ppp must be one line of ASCII")
         self._endpoint = endpoint
@@ -252,7 +254,7 @@ def parse_table(reply: bytes) -> Iterator[dict[str, bytes]]:
 
 
 def parse_sessions(
-    reply: bytes, now: int, former: Mapping[str, SourceSession] = NONE_BEFORE
+    reply: bytes, now: int, former: Mapping[str, SourceSession] = NO_SESSIONS
 ) -> list[SourceSession]:
     """Return the sessions that are up, from a table with COLUMNS at the epoch second `now`. A session of
     which only the `sid` can be read is as it was in `former`. Raises UnreadableReply."""

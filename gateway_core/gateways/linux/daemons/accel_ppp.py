@@ -47,13 +47,13 @@ from gateway_core.gateways.linux.daemons.daemon import (
     Rollback,
     SourceDaemon,
     check_lines,
-    fill,
+    fill_template,
     load_template,
 )
 from gateway_core.gateways.linux.daemons.source import (
     ADMIN_DISCONNECT,
-    NONE_BEFORE,
-    START_JITTER,
+    NO_SESSIONS,
+    START_JITTER_SECONDS,
     UNKNOWN,
     Source,
     SourceEnd,
@@ -90,7 +90,7 @@ _TO_RESTART = "accel-ppp-restart"
 #: Limit of a restart that accel-ppp does itself, and seconds between two looks at it.
 _RESTART_SECONDS, _LOOK_SECONDS = 15.0, 0.5
 #: Seconds by which whole seconds of two clocks may differ.
-_ROUNDING = 2
+_ROUNDING_SECONDS = 2
 #: Modules in the section `[modules]`, of which accel-ppp has one.
 _AUTHENTICATION = {"chap-secrets", "radius"}
 #: Most prefixes of a pool: accel-ppp 1.14.0 keeps a list of them in memory.
@@ -186,7 +186,7 @@ class AccelPppDaemon(SourceDaemon):
     def render(self, configuration: Configuration) -> Rendered:
         cgnat, subscribers = configuration.cgnat, configuration.subscribers
         shared = subscribers.ipv6_range
-        text = fill(
+        text = fill_template(
             _TEMPLATE,
             configuration,
             command_line=COMMAND_LINE,
@@ -244,11 +244,11 @@ class AccelPppDaemon(SourceDaemon):
             else:
                 self._restart_itself()
         except SourceNotRunning as error:
-            _log.warning("accel-ppp loads its modules at its next start: %s", error)
+            _log.warning("accel-ppp does not run, and loads its modules at its next start: %s", error)
             return
         except (SourceUnavailable, UnreadableReply) as error:
             raise StepFailed(_RESTART, str(error)) from error
-        _log.warning("accel-ppp has restarted for other modules: subscribers are authorized otherwise")
+        _log.warning("accel-ppp has restarted, and its sessions have ended: another module authorizes now")
 
     def _restart_itself(self) -> None:
         """Have accel-ppp restart itself, and wait for that: it reports nothing, and some builds go on as
@@ -295,14 +295,14 @@ class AccelPppDaemon(SourceDaemon):
         except (SourceUnavailable, UnreadableReply):
             # The reload fails, too, unless it does not run: then it loads its modules at its next start.
             return True
-        return seconds >= int(self._wall()) - int(note) - _ROUNDING
+        return seconds >= int(self._wall()) - int(note) - _ROUNDING_SECONDS
 
     def _reload(self, limit: TimeLimit) -> None:
         self._applied = None
         try:
             _require_silence(_RELOAD, self._command_line.run("reload", limit.left()))
         except SourceNotRunning as error:
-            _log.warning("accel-ppp reads its configuration at its next start: %s", error)
+            _log.warning("accel-ppp does not run, and reads its configuration at its next start: %s", error)
         except SourceUnavailable as error:
             raise StepFailed(_RELOAD, str(error)) from error
 
@@ -416,12 +416,12 @@ class AccelPppSource(Source):
         self._known: dict[str, SourceSession] = {}
         self._terminations = Terminations(clock)
         # A reload under way may have read the configuration before, and refuses another one.
-        self._ipoe = IpoeInterfaces(ipoe_interfaces, lambda: self._act("reload"))
+        self._ipoe = IpoeInterfaces(ipoe_interfaces, lambda: self._execute("reload"))
 
     def close(self) -> None:
         self._ipoe.close()
 
-    def list_sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+    def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
         with self._sweep:
             try:
                 found = self._read_table(former)
@@ -435,7 +435,7 @@ class AccelPppSource(Source):
         another request within a minute, end the session at once."""
         how = "hard" if session.key in self._terminations else "soft"
         with self._terminations.note(session.key):
-            self._act(f"terminate sid {session.key} {how}")
+            self._execute(f"terminate sid {session.key} {how}")
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """Serve PPPoE at once, and DHCP within a few seconds: accel-ppp looks for its interfaces at `reload`
@@ -445,14 +445,14 @@ class AccelPppSource(Source):
                 self._ipoe.serve(interface)
             else:
                 limited = f"{interface},padi-limit={_PADI_LIMIT}"
-                self._act(f"pppoe interface add {limited}", b"error: already exists\r\n")
+                self._execute(f"pppoe interface add {limited}", b"error: already exists\r\n")
 
     def release(self, interface: str) -> None:
         """End PPPoE at once, and DHCP within a few seconds."""
         ending = (session.key for session in self._known.values() if session.access_interface == interface)
         with self._terminations.note(*ending):
             self._ipoe.release(interface)
-            self._act(f"pppoe interface del {interface}")
+            self._execute(f"pppoe interface del {interface}")
 
     def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """Return `admin_disconnect` for a session whose end was requested here in the last minute, alone or
@@ -474,11 +474,11 @@ class AccelPppSource(Source):
         before = self._known.get(session.key)
         if before is None:
             return session
-        if session != before and abs(session.started_at - before.started_at) <= START_JITTER:
+        if session != before and abs(session.started_at - before.started_at) <= START_JITTER_SECONDS:
             session = replace(session, started_at=before.started_at)
         return before if session == before else session
 
-    def _act(self, command: str, *expected: bytes) -> None:
+    def _execute(self, command: str, *expected: bytes) -> None:
         """Run a command. Raises SourceRefused with the text of its reply: accel-ppp tells only its errors."""
         reply = self._command_line.run(command)
         if reply and reply not in expected:

@@ -139,7 +139,7 @@ def load_template(name: str) -> Template:
     return _environment.get_template(f"{name}.j2")
 
 
-def fill(template: Template, configuration: Configuration, **values: Any) -> str:
+def fill_template(template: Template, configuration: Configuration, **values: Any) -> str:
     """Return the text of a file, from the sections of a configuration and further values."""
     return template.render(vars(configuration), services_folder=SERVICES, **values)
 
@@ -169,15 +169,15 @@ class Rollback(ExitStack):
 
     def add(self, step: PutBack) -> None:
         """Add a step. If the step fails, the failure is logged, and the others run all the same."""
-        self.callback(_put_back, step)
+        self.callback(_take_step, step)
 
 
-def _put_back(step: PutBack) -> None:
+def _take_step(step: PutBack) -> None:
     try:
         step()
     except StepFailed as error:
-        # The cause is raised already. The next commit, or the next start of the core, tries again.
-        _log.critical("cannot put a service back as it was: %s", error)
+        # The cause of the rollback is raised already.
+        _log.critical("cannot restore a service, the next commit or start of the core tries again: %s", error)
 
 
 class PlacedFiles:

@@ -38,12 +38,12 @@ from gateway_core.gateways.linux.daemons.daemon import (
     Rollback,
     SourceDaemon,
     check_lines,
-    fill,
+    fill_template,
     load_template,
 )
 from gateway_core.gateways.linux.daemons.source import (
     ADMIN_DISCONNECT,
-    NONE_BEFORE,
+    NO_SESSIONS,
     UNKNOWN,
     PrefixOf,
     Source,
@@ -70,12 +70,12 @@ SCRIPT = Path(sys.prefix, "dhcp-lease")
 
 #: Seconds of a lease: a subscriber who left without a word counts as online for so long. dnsmasq takes two
 #: minutes for less, and says nothing.
-LEASE_TIME = 600
+LEASE_SECONDS = 600
 #: The same in the range of a commit that waits for its confirmation: the least that dnsmasq takes. Clients
 #: that heed T2 (RFC 2131 section 4.4.5) ask by a broadcast after 8 s, and so leave the range after a return.
-_UNCONFIRMED_TIME, _UNCONFIRMED_RENEWAL, _UNCONFIRMED_REBINDING = 120, 5, 8
+_UNCONFIRMED_SECONDS, _UNCONFIRMED_RENEWAL_SECONDS, _UNCONFIRMED_REBINDING_SECONDS = 120, 5, 8
 #: Seconds of a prefix that is advertised: dnsmasq advertises it every ten minutes.
-_PREFIX_TIME = 3600
+_PREFIX_SECONDS = 3600
 #: dnsmasq looks through all leases for each one.
 _MAX_LEASES = 20_000
 
@@ -87,7 +87,7 @@ _FORM = re.compile(
 _NETWORK = re.compile(r"^dhcp-range=set:[a-z0-9]+,([0-9.]+),[a-z0-9.]+,([0-9.]+)", re.ASCII | re.MULTILINE)
 #: Client that may renew its lease of the range before an unconfirmed commit.
 _HELD = re.compile(r"^dhcp-host=([0-9a-f:]{17}),([0-9.]+)$", re.ASCII | re.MULTILINE)
-_HEAD = re.compile(r"^interface=(.+)\.\*$", re.ASCII | re.MULTILINE)
+_NAME_PREFIX = re.compile(r"^interface=(.+)\.\*$", re.ASCII | re.MULTILINE)
 #: Most former networks and trunks in the file, the latest first: dnsmasq still ends leases of them.
 _MAX_FORMER = 8
 
@@ -144,7 +144,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     def is_v6(self) -> bool:
         return ":" in self.address
 
-    def is_over(self, now: float) -> bool:
+    def has_ended(self, now: float) -> bool:
         # Not within the second: dnsmasq may still renew it then.
         return self.expires != 0 and int(now) > self.expires
 
@@ -175,7 +175,7 @@ def is_interface(text: str) -> bool:
     return _INTERFACE.fullmatch(text) is not None
 
 
-def ethernet_address(hardware: str | None) -> str | None:
+def parse_mac_address(hardware: str | None) -> str | None:
     """Return the MAC address, or None if the hardware is not Ethernet with six octets."""
     return hardware if hardware is not None and _ETHERNET.fullmatch(hardware) else None
 
@@ -298,35 +298,37 @@ class DnsmasqDaemon(SourceDaemon):
         range can renew it. dnsmasq runs without a DHCP profile, too: a source that does not reply is a fault.
         Leases of the networks and trunks that the present file has can still end."""
         demux = configuration.demux
-        heads = [head for trunk in demux.trunks for head in demux.name_prefixes(trunk)]
+        name_prefixes = [prefix for trunk in demux.trunks for prefix in demux.name_prefixes(trunk)]
         before = self._files.read(_FILE) or ""
-        former_heads = [head for head in _HEAD.findall(before) if head not in heads]
-        if not self._is_source or not (heads or former_heads):
+        former_name_prefixes = [
+            prefix for prefix in _NAME_PREFIX.findall(before) if prefix not in name_prefixes
+        ]
+        if not self._is_source or not (name_prefixes or former_name_prefixes):
             return {}
         given = [IPv4Network("/".join(found), strict=False) for found in _NETWORK.findall(before)]
         shared = SharedRange.of(configuration)
         first, last = shared.dhcp
         held = get_former_range(configuration)
         held_leases = [] if held is None else self._find_held_leases(held, shared.network, before)
-        text = fill(
+        text = fill_template(
             _TEMPLATE,
             configuration,
             first=first,
             last=last,
-            heads=heads,
-            former_heads=former_heads[:_MAX_FORMER],
+            name_prefixes=name_prefixes,
+            former_name_prefixes=former_name_prefixes[:_MAX_FORMER],
             former_networks=[each for each in given if each not in (shared.network, held)][:_MAX_FORMER],
             held=held,
             held_leases=held_leases,
             # Subscribers of PPPoE have these.
             reserved=sorted(address for address in shared.fixed if first <= address <= last),
             most_leases=min(int(last) - int(first) + 1 + len(held_leases), _MAX_LEASES),
-            lease_time=LEASE_TIME,
-            unconfirmed_time=_UNCONFIRMED_TIME,
-            renewal=_UNCONFIRMED_RENEWAL,
-            rebinding=_UNCONFIRMED_REBINDING,
-            ra_heads=[*(f"{head}." for head in heads), "ppp"],
-            ra_time=_PREFIX_TIME,
+            lease_time=LEASE_SECONDS,
+            unconfirmed_time=_UNCONFIRMED_SECONDS,
+            renewal=_UNCONFIRMED_RENEWAL_SECONDS,
+            rebinding=_UNCONFIRMED_REBINDING_SECONDS,
+            ra_name_prefixes=[*(f"{prefix}." for prefix in name_prefixes), "ppp"],
+            ra_time=_PREFIX_SECONDS,
             leases=LEASES,
             pid_file=PID_FILE,
             script=SCRIPT,
@@ -349,7 +351,7 @@ class DnsmasqDaemon(SourceDaemon):
         return sorted(
             (mac, lease.address)
             for lease in self._read_leases().values()
-            if (mac := ethernet_address(lease.hardware)) is not None and is_held(lease.address)
+            if (mac := parse_mac_address(lease.hardware)) is not None and is_held(lease.address)
         )
 
     def _read_leases(self) -> Mapping[str, Lease]:
@@ -380,10 +382,10 @@ class DnsmasqDaemon(SourceDaemon):
     ) -> None:
         text, before = rendered.get(_FILE), self._files.read(_FILE)
         if text != before:
-            rollback.add(partial(self._run_by, before, limits.put_back))
+            rollback.add(partial(self._run_with, before, limits.put_back))
         rollback.add(self._prefixes.configure(configuration))
         if text != before:
-            self._run_by(text, limits.apply)
+            self._run_with(text, limits.apply)
         elif text is not None:
             self._systemd.with_limit(limits.apply).start(_UNIT)
 
@@ -391,7 +393,7 @@ class DnsmasqDaemon(SourceDaemon):
         """Return RESTART also if dnsmasq would start or stop."""
         return ServiceAction.RESTART if rendered.get(_FILE) != self._files.read(_FILE) else None
 
-    def _run_by(self, text: str | None, limit: TimeLimit) -> None:
+    def _run_with(self, text: str | None, limit: TimeLimit) -> None:
         """Restart dnsmasq with a file, or stop it without. The file is there while dnsmasq may run."""
         systemd = self._systemd.with_limit(limit)
         if text is None:
@@ -431,13 +433,13 @@ class DnsmasqSource(Source):
         self._expired: set[str] = set()
         self._terminations = Terminations(clock)
 
-    def list_sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+    def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
         """Return the sessions of the leases whose VLAN the script has told. A lease without a readable record
         has no key, and is not listed."""
         with self._sweep:
             records, live = self._read_live()
             now = self._clock.wall()
-            over = {record.key for lease, record in live if lease.is_over(now)}
+            over = {record.key for lease, record in live if lease.has_ended(now)}
             self._expired = over | {record.key for record in records.values() if record.has_expired}
             found = (
                 add_prefix(session, self._prefix_of)
@@ -460,7 +462,7 @@ class DnsmasqSource(Source):
                     return set()
                 raise
             live, now = _match(self._parse(data), self._records.read()), self._clock.wall()
-        return {record.interface for lease, record in live if record.interface and not lease.is_over(now)}
+        return {record.interface for lease, record in live if record.interface and not lease.has_ended(now)}
 
     def terminate(self, session: SourceSession) -> None:
         """Request the end by `dhcp_release` of Debian's dnsmasq-utils, which sends dnsmasq a DHCPRELEASE. The
@@ -642,7 +644,7 @@ def _make_sessions(live: _Live) -> Iterator[SourceSession]:
             key=record.key,
             type=SessionType.DHCP,
             username=record.hardware,
-            mac_address=ethernet_address(record.hardware),
+            mac_address=parse_mac_address(record.hardware),
             access_interface=record.interface,
             interface=record.interface,
             ip_address=lease.address,

@@ -45,7 +45,7 @@ from gateway_core.gateways.linux.daemons.daemon import (
     Rollback,
     ServiceDaemon,
     check_lines,
-    fill,
+    fill_template,
     load_template,
 )
 from gateway_core.gateways.linux.daemons.systemd import Systemd
@@ -87,7 +87,7 @@ _FILE, _SETTINGS = "frr.conf", "vtysh.conf"
 _TEMPLATE = load_template(_FILE)
 
 #: Bytes of FRR's output: a configuration, a summary with about 1,000 for each neighbour, and anything else.
-_MOST_CONFIGURATION, _MOST_SUMMARY, _MOST = 16 * 2**20, 2**22, 1 << 16
+_MAX_CONFIGURATION_BYTES, _MAX_SUMMARY_BYTES, _MAX_BYTES = 16 * 2**20, 2**22, 1 << 16
 #: Seconds for a check of the file, to mark the running configuration, and to reach a daemon.
 _CHECK_SECONDS, _MARK_SECONDS, _CONNECT_SECONDS = 5.0, 10.0, 1.0
 
@@ -225,7 +225,7 @@ class FrrDaemon(ServiceDaemon):
 
     def render(self, configuration: Configuration) -> Rendered:
         families = [*_make_families(configuration)]
-        return {_FILE: fill(_TEMPLATE, configuration, mark=MARK, tag=_TAG, families=families)}
+        return {_FILE: fill_template(_TEMPLATE, configuration, mark=MARK, tag=_TAG, families=families)}
 
     def verify(self, rendered: Rendered) -> None:
         """Check the file, also by FRR's own parser where FRR is installed."""
@@ -236,7 +236,7 @@ class FrrDaemon(ServiceDaemon):
         try:
             with _write_draft(self._folders, rendered[_FILE]) as draft:
                 command = [str(program), "--dryrun", "--inputfile", str(draft)]
-                ended = run(command, seconds=_CHECK_SECONDS, most=_MOST)
+                ended = run(command, seconds=_CHECK_SECONDS, most=_MAX_BYTES)
         except FrrUnavailable as error:
             raise CheckFailed(error.reason) from error
         except ProgramFailed as error:
@@ -254,21 +254,21 @@ class FrrDaemon(ServiceDaemon):
             return
         before = self._files.read(_FILE)
         try:
-            self._run_by(text, limits, before)
+            self._run_with(text, limits, before)
         except StepFailed as error:
             if configuration.bgp is not None or not isinstance(error.__cause__, FrrAbsent):
                 raise
-            _log.warning("the gateway runs without FRR: %s", error)
+            _log.warning("FRR does not run, and the gateway has no BGP: %s", error)
             # `preview_action` compares the next configuration with this file.
             rollback.add(self._files.place(_FILE, text))
         else:
             back = replace(limits, apply=limits.put_back)
-            rollback.add(lambda: self._run_by(before, back, text))
+            rollback.add(lambda: self._run_with(before, back, text))
 
     def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         return ServiceAction.RELOAD if rendered[_FILE] != self._files.read(_FILE) else None
 
-    def _run_by(self, text: str | None, limits: CommitLimits, before: str | None) -> None:
+    def _run_with(self, text: str | None, limits: CommitLimits, before: str | None) -> None:
         self._applied, self.foreign = None, ()
         try:
             with Rollback() as rollback:
@@ -305,22 +305,22 @@ class FrrConfiguration:
 
     def compute_difference(self, text: str, former: str = "") -> FrrDifference:
         """Return the changes that `apply` would make. Raises the errors of `apply`."""
-        wanted = OwnText(text, former).merge(self._read_running())
+        wanted = GatewayPart(text, former).merge(self._read_running())
         with _write_draft(self._folders, wanted) as draft:
-            return self._compute(draft, text)
+            return self._compare(draft, text)
 
     def apply(self, text: str, former: str = "") -> FrrDifference:
         """Make FRR run the gateway's part of a configuration in place of a former one, and save what it runs.
         Return the changes. After an error all is as before, unless it is FrrHalfChanged. Raises ForeignBgp,
         FrrRefused, FrrUnavailable."""
-        own, before = OwnText(text, former), self._read_running()
+        own, before = GatewayPart(text, former), self._read_running()
         if lines := own.find_foreign(before):
             raise ForeignBgp(lines)
         # bgpd takes the line all the same, and the neighbour is not watched.
         if (watched := _BFD.search(text)) and not (self._folders.sockets / "bfdd.vty").exists():
             raise FrrRefused(f"bfdd does not run: {_BFD_REMEDY}", watched.group().strip())
         with _write_draft(self._folders, own.merge(before)) as draft:
-            changes = self._compute(draft, text)
+            changes = self._compare(draft, text)
             if strange := [each for each in (*changes.removed, *changes.added) if not own.is_own(each)]:
                 line = hide_secret(_make_printable(strange[0]))
                 raise FrrUnavailable(_STEP, f"frr-reload.py would change {line} too")
@@ -328,7 +328,7 @@ class FrrConfiguration:
             if dead and changes:
                 raise FrrUnavailable(_STEP, f"{dead} does not run, and FRR would forget its lines")
             try:
-                self._reach(draft, text, changes)
+                self._apply_difference(draft, text, changes)
                 if not dead:
                     self._save()
             except (FrrRefused, FrrUnavailable) as error:
@@ -341,11 +341,11 @@ class FrrConfiguration:
         way_back = FrrConfiguration(self._folders, replace(self._limits, apply=self._limits.put_back))
         try:
             with _write_draft(self._folders, before) as draft:
-                way_back._reach(draft, before, way_back._compute(draft, before))
+                way_back._apply_difference(draft, before, way_back._compare(draft, before))
         except (FrrRefused, FrrUnavailable) as error:
             raise FrrHalfChanged(f"{cause}. FRR is not as before: {error}") from error
 
-    def _reach(self, draft: Path, text: str, left: FrrDifference) -> None:
+    def _apply_difference(self, draft: Path, text: str, left: FrrDifference) -> None:
         """Run frr-reload.py until nothing is left of the difference, or a run changes nothing. Raises the
         refusal then, though the run before may have applied a part."""
         refusal = None
@@ -355,7 +355,7 @@ class FrrConfiguration:
                 self._reload(_RELOAD, draft, text)
             except FrrRefused as error:
                 refusal = error
-            before, left = left, self._compute(draft, text)
+            before, left = left, self._compare(draft, text)
             if left in (before, FrrDifference()):
                 break
         if left:
@@ -390,7 +390,7 @@ class FrrConfiguration:
         # A description has any bytes.
         return ended.output.decode("utf-8", "surrogateescape")
 
-    def _compute(self, draft: Path, text: str) -> FrrDifference:
+    def _compare(self, draft: Path, text: str) -> FrrDifference:
         printed = self._reload(_TEST, draft, text).decode(errors="replace")
         head, _, added = printed.partition("\nLines To Add\n")
         _, _, removed = head.partition("\nLines To Delete\n")
@@ -410,7 +410,7 @@ class FrrConfiguration:
 
     def _run(self, step: str, command: list[str]) -> EndedProgram:
         try:
-            return run(command, seconds=self._limits.apply.left(), most=_MOST_CONFIGURATION)
+            return run(command, seconds=self._limits.apply.left(), most=_MAX_CONFIGURATION_BYTES)
         except ProgramMissing as error:
             raise FrrAbsent(step, str(error)) from error
         except ProgramFailed as error:
@@ -455,9 +455,9 @@ def _make_families(configuration: Configuration) -> Iterator[_AddressFamily]:
         else:
             announced = [f"permit {network}" for network in networks]
         # A neighbour must not have the subscribers' addresses.
-        accepted = [f"deny {_within(network)}" for network in networks]
+        accepted = [f"deny {_format_within(network)}" for network in networks]
         accepted += [
-            f"permit {_within(network) if network.prefixlen else network}"
+            f"permit {_format_within(network) if network.prefixlen else network}"
             for network in bgp.accept
             if network.version == version
         ]
@@ -474,15 +474,15 @@ def _make_families(configuration: Configuration) -> Iterator[_AddressFamily]:
 def _permit_sessions(network: IPv4Network | IPv6Network) -> str:
     """Return the entry that permits the routes of sessions: addresses, and for IPv6 prefixes too."""
     has_hosts = network.version == 4 and network.prefixlen < network.max_prefixlen
-    return f"permit {network} ge 32" if has_hosts else f"permit {_within(network)}"
+    return f"permit {network} ge 32" if has_hosts else f"permit {_format_within(network)}"
 
 
-def _within(network: IPv4Network | IPv6Network) -> str:
+def _format_within(network: IPv4Network | IPv6Network) -> str:
     longest = network.max_prefixlen
     return f"{network} le {longest}" if network.prefixlen < longest else str(network)
 
 
-class Frr:
+class BgpReader:
     """State of FRR's bgpd, which may be down or hang. `seconds` is the limit of a method. Thread-safe."""
 
     def __init__(self, folders: FrrFolders, seconds: float) -> None:
@@ -496,7 +496,7 @@ class Frr:
         # Only to bgpd: another daemon that hangs must not block it.
         command = [*self._folders.vtysh, "-d", "bgpd", "-c", "show bgp summary json"]
         try:
-            ended = run(command, seconds=self._seconds, most=_MOST_SUMMARY)
+            ended = run(command, seconds=self._seconds, most=_MAX_SUMMARY_BYTES)
         except ProgramFailed as error:
             raise FrrUnavailable(_SUMMARY, str(error)) from error
         if ended.status:
@@ -555,7 +555,7 @@ def take_over(folders: FrrFolders) -> tuple[Path, bool]:
         appended.write(f"\n{MARK}\n")
     try:
         command = [*folders.vtysh, "-c", "configure terminal", "-c", MARK]
-        return copy, run(command, seconds=_MARK_SECONDS, most=_MOST).status == 0
+        return copy, run(command, seconds=_MARK_SECONDS, most=_MAX_BYTES).status == 0
     except ProgramFailed:
         return copy, False
 
@@ -655,7 +655,7 @@ class _Block:
 
 
 @dataclass(frozen=True)
-class OwnText:
+class GatewayPart:
     """The gateway's part of a configuration of FRR: `text`, in place of `former`."""
 
     text: str

@@ -31,7 +31,7 @@ class LinuxServices:
     def __init__(self, daemons: Sequence[ServiceDaemon], apply: float, put_back: float) -> None:
         self._daemons = daemons
         self._apply = apply
-        self._put_back = put_back
+        self._take_step = put_back
         #: Waits for the VLANs of DHCP subscribers at a start of the core, for so many seconds.
         self.await_vlans: Callable[[float], object] = lambda _: None
         #: Called at a start of the core, after the start of the DHCP server.
@@ -46,7 +46,7 @@ class LinuxServices:
         return files
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> None:
-        limits = CommitLimits.of(self._apply, self._put_back)
+        limits = CommitLimits.of(self._apply, self._take_step)
         with Rollback() as rollback:
             for daemon in self._daemons:
                 daemon.apply(rendered, configuration, limits, rollback)

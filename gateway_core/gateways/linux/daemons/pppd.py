@@ -31,7 +31,7 @@ from gateway_core.gateways.linux.daemons.daemon import (
     Rollback,
     ServiceDaemon,
     check_lines,
-    fill,
+    fill_template,
     load_template,
 )
 from gateway_core.gateways.linux.daemons.source import SourceFailure, SourceTraffic, SourceUnavailable
@@ -113,7 +113,7 @@ class PppdFiles(ServiceDaemon):
 
     def render(self, configuration: Configuration) -> Rendered:
         names = _RADIUS_FILES if configuration.radius.server else (_SECRETS,)
-        return {name: fill(_TEMPLATES[name], configuration) for name in names}
+        return {name: fill_template(_TEMPLATES[name], configuration) for name in names}
 
     def verify(self, rendered: Rendered) -> None:
         for name, text in rendered.items():

@@ -60,7 +60,7 @@ from gateway_core.gateways.linux.daemons.pppd import (
 )
 from gateway_core.gateways.linux.daemons.source import (
     ADMIN_DISCONNECT,
-    NONE_BEFORE,
+    NO_SESSIONS,
     UNKNOWN,
     PrefixOf,
     Source,
@@ -72,7 +72,11 @@ from gateway_core.gateways.linux.daemons.source import (
     Terminations,
     add_prefix,
 )
-from gateway_core.gateways.linux.daemons.subscriber_addresses import BLOCK, SessionPrefixes, SharedRange
+from gateway_core.gateways.linux.daemons.subscriber_addresses import (
+    MAX_BLOCK_SIZE,
+    SessionPrefixes,
+    SharedRange,
+)
 from gateway_core.gateways.linux.daemons.systemd import Systemd, SystemdUnreachable, name_instance
 from gateway_core.gateways.linux.entries import EntryReader
 from gateway_core.gateways.linux.kernel.links import is_device
@@ -111,7 +115,7 @@ _LOG_PAUSE_SECONDS = 10.0
 #: many end at once.
 _LOG_READINGS, _CATCH_UP_SECONDS = 4, 0.5
 #: Ticks per second of the start times in /proc.
-_TICKS = os.sysconf("SC_CLK_TCK")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 _PROCESSES = EntryReader(
     "pppoe-server",
@@ -132,7 +136,7 @@ class PppoeSettings:
     has_radius: bool
     access_concentrator: str
     dns_servers: tuple[IPv4Address, ...]
-    block: int = BLOCK
+    block: int = MAX_BLOCK_SIZE
 
     @classmethod
     def of(cls, configuration: Configuration, first: IPv4Address, block: int) -> "PppoeSettings":
@@ -156,14 +160,18 @@ class PppoeSettings:
             gateway, first = IPv4Address(parts[1]), IPv4Address(parts[2])
         except AddressValueError:
             return None
-        block = BLOCK if parts[3] is None else 1 << (32 - int(parts[3]))
+        block = MAX_BLOCK_SIZE if parts[3] is None else 1 << (32 - int(parts[3]))
         return cls(gateway, first, parts[4] == _RADIUS, parts[5], dns_servers, block)
 
     def __str__(self) -> str:
         auth = _RADIUS if self.has_radius else _SECRETS
         dns_servers = " ".join(map(str, self.dns_servers))
         # The program of before an upgrade, which may still run, knows no other block than one of 16.
-        first = str(self.first) if self.block == BLOCK else f"{self.first}/{33 - self.block.bit_length()}"
+        first = (
+            str(self.first)
+            if self.block == MAX_BLOCK_SIZE
+            else f"{self.first}/{33 - self.block.bit_length()}"
+        )
         lines = (f"{self.gateway} {first} {auth} {self.access_concentrator}", dns_servers)
         return "".join(f"{line}\n" for line in lines if line)
 
@@ -230,7 +238,8 @@ class PppoeServers(SourceDaemon):
                 raise SourceUnavailable("the core has no configuration yet")
             known = self._load_settings()
             block = min(
-                (settings.block for settings in known.values() if settings is not None), default=BLOCK
+                (settings.block for settings in known.values() if settings is not None),
+                default=MAX_BLOCK_SIZE,
             )
             wanted = _assign_blocks(self._configuration, {**dict.fromkeys(interfaces), **known}, block)
             smaller = {
@@ -239,7 +248,7 @@ class PppoeServers(SourceDaemon):
                 if old is not None and (new := wanted[name]) is not None and new.block < old.block
             }
             for name, settings in smaller.items():
-                self._change(name, settings)
+                self._rewrite(name, settings)
             if self._to_reload:
                 self._reload(self._systemd)
                 raise SourceRefused(_SMALLER if smaller else _RELOADED)
@@ -282,7 +291,7 @@ class PppoeServers(SourceDaemon):
                 if settings is None:
                     raise StepFailed(_STEP, _NO_BLOCK)
                 if settings != known[interface]:
-                    self._change(interface, settings)
+                    self._rewrite(interface, settings)
             self._reload(systemd)
 
     @contextmanager
@@ -304,7 +313,7 @@ class PppoeServers(SourceDaemon):
             self._read = {name: PppoeSettings.parse(text) for name, text in known.items()}
         return self._read
 
-    def _change(self, interface: str, settings: PppoeSettings) -> None:
+    def _rewrite(self, interface: str, settings: PppoeSettings) -> None:
         """Write the settings of a server that may run: `_reload` has the server read them."""
         if not self._to_reload:
             # A core that is killed before the reload leaves the reload to the next one.
@@ -336,7 +345,7 @@ class PppoeServers(SourceDaemon):
 
 
 def _assign_blocks(
-    configuration: Configuration, known: _Settings, block: int = BLOCK
+    configuration: Configuration, known: _Settings, block: int = MAX_BLOCK_SIZE
 ) -> dict[str, PppoeSettings | None]:
     """Return the settings of each interface, None where no block is free. An interface keeps its block if it
     can. A block has at most `block` addresses."""
@@ -410,7 +419,7 @@ class PppoeServerSource(Source):
         #: Steady seconds from which the log may be read.
         self._log_from = 0.0
 
-    def list_sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+    def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
         """Return the sessions, each of which is up from its first address to the loss of its last."""
         with self._sweep:
             try:
@@ -503,7 +512,7 @@ class PppoeServerSource(Source):
         except FileNotFoundError:
             return None
         except (OSError, UnreadableRecord) as error:
-            _log.warning("cannot read the record of pppd %d: %s", process.pid, error)
+            _log.warning("cannot read the record of pppd %d, its log has the traffic: %s", process.pid, error)
             return None
 
     def _read_log(self, processes: Sequence[_Process]) -> Mapping[int, Sequence[str]]:
@@ -519,11 +528,15 @@ class PppoeServerSource(Source):
             if reading:
                 self._sleep(_CATCH_UP_SECONDS)
             try:
-                lines |= self._log.read_processes({each.pid: booted + each.start / _TICKS for each in late})
+                lines |= self._log.read_processes(
+                    {each.pid: booted + each.start / _TICKS_PER_SECOND for each in late}
+                )
             except SourceUnavailable as error:
                 self._log_from = self._clock.steady() + _LOG_PAUSE_SECONDS
                 _log.warning(
-                    "the reasons of ended sessions are not known for %g s: %s", _LOG_PAUSE_SECONDS, error
+                    "cannot read the log of pppd, sessions that end within %g s have no reason: %s",
+                    _LOG_PAUSE_SECONDS,
+                    error,
                 )
                 break
         return lines

@@ -26,7 +26,7 @@ UNKNOWN, ADMIN_DISCONNECT, NAS_REBOOT = "unknown", "admin_disconnect", "nas_rebo
 _REQUEST_SECONDS = 60.0
 #: Seconds by which the start of a session may differ after a restart of the core: uptimes are whole seconds,
 #: and a reply takes up to ten. A start that moves further shows a clock that was set.
-START_JITTER = 30
+START_JITTER_SECONDS = 30
 
 
 class SourceUnavailable(GatewayApiError):
@@ -67,7 +67,7 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     delegated_prefixes: tuple[str, ...] = ()
     acct_session_id: str
     #: Epoch seconds. They stay the same while the session lasts, unless the wall clock is set; after a
-    #: restart of the core, within START_JITTER.
+    #: restart of the core, within START_JITTER_SECONDS.
     started_at: int
     #: Bits per second, 0 for no limit. None where the source was not told a rate, as by RADIUS.
     rate_down: int | None = None
@@ -114,7 +114,7 @@ class SourceFailure(msgspec.Struct, frozen=True):
 
 
 #: No sessions were listed before.
-NONE_BEFORE: Mapping[str, SourceSession] = MappingProxyType({})
+NO_SESSIONS: Mapping[str, SourceSession] = MappingProxyType({})
 
 
 class Source(Protocol):
@@ -124,7 +124,7 @@ class Source(Protocol):
     #: Unique in the gateway: `accel-ppp`.
     name: str
 
-    def list_sessions(self, former: Mapping[str, SourceSession] = NONE_BEFORE) -> Sequence[SourceSession]:
+    def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
         """Return all sessions that are up, in any order, without those that start or end. An unchanged
         session is the same object as in the call before. `former` has the sessions of the last list by key:
         a session of which only the key can be read is listed as it was there."""

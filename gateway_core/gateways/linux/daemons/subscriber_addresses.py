@@ -21,9 +21,9 @@ from gateway_contract.core.sessions import SessionType
 
 #: Most addresses of a block: so many sessions a VLAN can have at once. Where the range has no room for such a
 #: block for each VLAN in use, all have smaller ones.
-BLOCK = 16
+MAX_BLOCK_SIZE = 16
 #: Length of the prefix of a session.
-_PREFIX = 64
+_PREFIX_LENGTH = 64
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class SharedRange:
 
     network: IPv4Network
     fixed: frozenset[IPv4Address] = frozenset()
-    block: int = BLOCK
+    block: int = MAX_BLOCK_SIZE
 
     @classmethod
-    def of(cls, configuration: Configuration, vlans: int = 1, block: int = BLOCK) -> "SharedRange":
+    def of(cls, configuration: Configuration, vlans: int = 1, block: int = MAX_BLOCK_SIZE) -> "SharedRange":
         """Return the shares with a block for each of so many VLANs of PPPoE: as large as possible, with at
         most `block` addresses."""
         fixed = frozenset(one.ip_address for one in configuration.subscribers.local if one.ip_address)
@@ -48,8 +48,8 @@ class SharedRange:
     @property
     def number_of_blocks(self) -> int:
         places = map(self._find_place, self.fixed)
-        fixed = {place // self.block for place in places if BLOCK <= place < self._half}
-        return max(self._half - BLOCK, 0) // self.block - len(fixed)
+        fixed = {place // self.block for place in places if MAX_BLOCK_SIZE <= place < self._half}
+        return max(self._half - MAX_BLOCK_SIZE, 0) // self.block - len(fixed)
 
     @property
     def dhcp(self) -> tuple[IPv4Address, IPv4Address]:
@@ -70,14 +70,14 @@ class SharedRange:
     def has_block(self, first: IPv4Address) -> bool:
         """Return True if a block for a VLAN begins at an address."""
         place = self._find_place(first)
-        fits = place % self.block == 0 and BLOCK <= place <= self._half - self.block
+        fits = place % self.block == 0 and MAX_BLOCK_SIZE <= place <= self._half - self.block
         return fits and not any(first + offset in self.fixed for offset in range(self.block))
 
     def find_free_block(self, taken: Container[IPv4Address]) -> IPv4Address | None:
         """Return the first address of the lowest block that is not taken, or None. `taken` are first
         addresses."""
         start = self.network.network_address
-        blocks = (start + place for place in range(BLOCK, self._half, self.block))
+        blocks = (start + place for place in range(MAX_BLOCK_SIZE, self._half, self.block))
         return next((first for first in blocks if first not in taken and self.has_block(first)), None)
 
     @property
@@ -115,6 +115,6 @@ class SessionPrefixes:
         network, half = networks
         place, dhcp = int(parsed) - int(network.network_address), network.num_addresses // 2
         number = 2 * place if place < dhcp else 2 * (place - dhcp) + 1
-        if number >= 1 << (_PREFIX - half.prefixlen):
+        if number >= 1 << (_PREFIX_LENGTH - half.prefixlen):
             return None
-        return IPv6Network((int(half.network_address) + (number << (128 - _PREFIX)), _PREFIX))
+        return IPv6Network((int(half.network_address) + (number << (128 - _PREFIX_LENGTH)), _PREFIX_LENGTH))

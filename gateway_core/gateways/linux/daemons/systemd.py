@@ -39,18 +39,18 @@ class Systemd:
     def start(self, *units: str) -> None:
         """Start units, and return when they run, as their types define it. Does nothing to running units.
         Several units take little more time than one."""
-        self._act("start", units)
+        self._execute("start", units)
 
     def stop(self, *units: str) -> None:
         """Stop units, and return when all their processes have ended."""
-        self._act("stop", units)
+        self._execute("stop", units)
 
     def restart(self, unit: str) -> None:
-        self._act("restart", [unit])
+        self._execute("restart", [unit])
 
     def reload_running(self, *units: str) -> None:
         """Reload those of the units that run and can reload."""
-        self._act("reload", units, "try-reload-or-restart")
+        self._execute("reload", units, "try-reload-or-restart")
 
     def is_active(self, unit: str) -> bool:
         """Return True if a unit runs. False, too, on a machine without systemd."""
@@ -59,7 +59,7 @@ class Systemd:
         except ProgramFailed:
             return False
 
-    def _act(self, verb: str, units: Sequence[str], command: str | None = None) -> None:
+    def _execute(self, verb: str, units: Sequence[str], command: str | None = None) -> None:
         for first in range(0, len(units), _UNITS_PER_CALL):
             batch = units[first : first + _UNITS_PER_CALL]
             step = f"{verb} {join_names(batch, 1)}"

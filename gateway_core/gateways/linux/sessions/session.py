@@ -4,7 +4,7 @@ from msgspec.structs import astuple, replace
 
 from gateway_contract.contract import Record, record_of
 from gateway_contract.core.sessions import SessionState, SessionSummary
-from gateway_core.gateways.linux.daemons.source import START_JITTER, SourceSession
+from gateway_core.gateways.linux.daemons.source import START_JITTER_SECONDS, SourceSession
 from gateway_core.gateways.linux.sessions.session_store import SessionKey
 from gateway_core.records.clock import Expiry
 from gateway_core.sessions.session import Counters, Session
@@ -54,7 +54,7 @@ class SessionRecord(Record, frozen=True):
         """Return the record after the source listed the session so: the same object if nothing changed. The
         last change of a rate is in force, whether by an operator or by the source."""
         before, terms = self.listed, self.terms
-        if abs(listed.started_at - before.started_at) <= START_JITTER:
+        if abs(listed.started_at - before.started_at) <= START_JITTER_SECONDS:
             listed = replace(listed, started_at=before.started_at)
         for name in _RATES:
             rate, former = getattr(listed, name), getattr(before, name)
