@@ -18,17 +18,7 @@ from gateway_contract.core.network import (
 from gatewayctl import cli
 from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.completion import complete_condition, complete_order, get_fields
-from gatewayctl.results import (
-    HIGH,
-    IDENTITY,
-    LOW,
-    WIDE,
-    Column,
-    Result,
-    ResultList,
-    Sheet,
-    add_wide_columns,
-)
+from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, Result, ResultList, Sheet, add_wide_columns
 from gatewayctl.texts import format_size, format_value
 
 

@@ -222,82 +222,66 @@ class RateChange(NamedTuple):
         }
 
 
-class RateChanges:
-    """Changes that a file demands of the sessions that are online. Raises CommandError for bad lines, unless
-    they are to be skipped."""
-
-    def __init__(self, gateway: RemoteGateway, file: str, *, skip_bad: bool, offline_ok: bool) -> None:
-        lines = read_file(file)
-        bad = [each for each in lines if isinstance(each, BadRow)]
-        complain(f"line {each.number}: {each.reason}" for each in bad)
-        if bad and not skip_bad:
-            count = f"{len(bad)} bad line{'' if len(bad) == 1 else 's'}"
-            raise CommandError(ExitStatus.USAGE, f"{count}: nothing was changed; --skip-bad ignores them")
-        rows = [each for each in lines if isinstance(each, RateRow)]
-        online = gateway.list_records("/subscribers", "sessions", {}) if rows else []
-        by_id = {each["id"]: each for each in online}
-        by_username: dict[str, list[Record]] = {}
-        for each in online:
-            by_username.setdefault(each["username"], []).append(each)
-        self._bad = len(bad)
-        self._offline = 0
-        self._offline_ok = offline_ok
-        self.changes: list[RateChange] = []
-        for row in rows:
-            matches = _find_sessions(row, by_id, by_username)
-            if not matches:
-                self._offline += 1
-                complain([f"line {row.number}: {row.who} is not online"])
-            self.changes += [RateChange(row, each) for each in matches]
-
-    @property
-    def status(self) -> ExitStatus:
-        """Exit status if every change succeeds."""
-        is_complete = self._bad == 0 and (self._offline == 0 or self._offline_ok)
-        return ExitStatus.SUCCESS if is_complete else ExitStatus.REFUSED
-
-    @property
-    def skipped(self) -> str:
-        return f"{self._offline} not online, {self._bad} bad"
-
-    def table(self, limit: int | None = None) -> ResultList:
-        """Return the former and the new rates of each session, or of the first `limit` sessions."""
-        return ResultList([each.record for each in self.changes[:limit]], _COLUMNS)
+def _match_sessions(gateway: RemoteGateway, rows: Sequence[RateRow]) -> list[RateChange]:
+    """Return the changes of the sessions that are online. Print the lines without a session."""
+    by_key: dict[object, list[Record]] = {}
+    for session in gateway.list_records("/subscribers", "sessions", {}) if rows else ():
+        by_key.setdefault(session["id"], []).append(session)
+        by_key.setdefault(session["username"], []).append(session)
+    changes = []
+    for row in rows:
+        matches = by_key.get(row.username if row.id is None else row.id, ())
+        # After a restart of the core, the id may belong to another subscriber.
+        matches = [each for each in matches if row.username in (None, each["username"])]
+        changes += [RateChange(row, each) for each in matches]
+        if not matches:
+            complain([f"line {row.number}: {row.who} is not online"])
+    return changes
 
 
-def _find_sessions(
-    row: RateRow, by_id: Mapping[int, Record], by_username: Mapping[str, Sequence[Record]]
-) -> Sequence[Record]:
-    if row.id is None:
-        return by_username.get(row.username or "", ())
-    session = by_id.get(row.id)
-    # After a restart of the core, the id may belong to another subscriber.
-    is_same = session is not None and row.username in (None, session["username"])
-    return [session] if session is not None and is_same else []
-
-
-def change_all(
-    gateway: RemoteGateway, rates: RateChanges, terms: Record, *, dry_run: bool, yes: bool
+def change_by_file(
+    gateway: RemoteGateway,
+    file: str,
+    terms: Record,
+    *,
+    skip_bad: bool,
+    offline_ok: bool,
+    dry_run: bool,
+    yes: bool,
 ) -> Report:
-    """Show the changes, ask, write the undo file, and make the changes. `terms` say how long the rates are
-    valid. Raises ClientError."""
-    if rates.changes:
-        _require_allowed(gateway, rates.changes[0], terms)
+    """Show the changes that a file demands, ask, write the undo file, and make the changes. `terms` say how
+    long the rates are valid. Raises ClientError."""
+    lines = read_file(file)
+    bad = [each for each in lines if isinstance(each, BadRow)]
+    complain(f"line {each.number}: {each.reason}" for each in bad)
+    if bad and not skip_bad:
+        count = f"{len(bad)} bad line{'' if len(bad) == 1 else 's'}"
+        raise CommandError(ExitStatus.USAGE, f"{count}: nothing was changed; --skip-bad ignores them")
+    rows = [each for each in lines if isinstance(each, RateRow)]
+    changes = _match_sessions(gateway, rows)
+    offline = len(rows) - len({each.row.number for each in changes})
+    skipped = f"{offline} not online, {len(bad)} bad"
+    is_complete = not bad and (not offline or offline_ok)
+    status = ExitStatus.SUCCESS if is_complete else ExitStatus.REFUSED
+    records = [each.record for each in changes]
+    if changes:
+        # The gateway checks the user's role, and the terms, which are the same for all lines.
+        _check_change(gateway, changes[0].session["id"], _format_body(changes[0].row, terms))
     if dry_run:
-        text = f"{len(rates.changes)} would change, {rates.skipped}"
-        record = {"message": text, "changes": [each.record for each in rates.changes]}
-        return Report(text, record, status=rates.status, table=rates.table())
-    if rates.changes:
-        left = len(rates.changes) - _MAX_SHOWN
+        text = f"{len(changes)} would change, {skipped}"
+        table = ResultList(records, _COLUMNS)
+        return Report(text, {"message": text, "changes": records}, status=status, table=table)
+    if changes:
+        left = len(changes) - _MAX_SHOWN
         more = f"and {count_sessions(left)} more: --dry-run shows all\n" if left > 0 else ""
-        text = f"{more}{len(rates.changes)} will change, {rates.skipped}"
-        about = Report(text, None, table=rates.table(_MAX_SHOWN))
+        table = ResultList(records[:_MAX_SHOWN], _COLUMNS)
+        about = Report(f"{more}{len(changes)} will change, {skipped}", None, table=table)
         cli.confirm("Change their rates?", yes=yes, otherwise="nothing was changed", about=about, always=True)
-        undo_file = _write_undo_file(rates.changes)
+        undo_file = _write_undo_file(changes)
         complain([f"to undo the changes: gatewayctl subscribers rate --file {undo_file}"])
-    changed, failed, status = 0, 0, rates.status
-    with Progress(len(rates.changes)) as progress:
-        for each in rates.changes:
+    changed = failed = 0
+    with Progress(len(changes)) as progress:
+        for each in changes:
             try:
                 _change(gateway, each, terms)
                 changed += 1
@@ -309,15 +293,9 @@ def change_all(
                     break
                 failed += 1
             progress.advance(failed=failed)
-    left = len(rates.changes) - changed - failed
-    text = f"{changed} changed, {failed} failed, {rates.skipped}, {left} not tried"
+    left = len(changes) - changed - failed
+    text = f"{changed} changed, {failed} failed, {skipped}, {left} not tried"
     return Report(text, {"message": text}, status=status)
-
-
-def _require_allowed(gateway: RemoteGateway, change: RateChange, terms: Record) -> None:
-    """Have the gateway check the user's role, and the terms, which are the same for all lines. Raises
-    ClientError."""
-    _check_change(gateway, change.session["id"], _format_body(change.row, terms))
 
 
 def _check_change(gateway: RemoteGateway, id: object, body: Record) -> None:
@@ -418,8 +396,9 @@ def rate(
     terms = {name: given[name] for name in ("expires_in", "until") if given[name] is not None}
     rates = {name: given[name] for name in ("rate_down", "rate_up") if given[name] is not None}
     if file is not None:
-        changes = RateChanges(gateway, file, skip_bad=skip_bad, offline_ok=offline_ok)
-        return change_all(gateway, changes, terms, dry_run=dry_run, yes=yes)
+        return change_by_file(
+            gateway, file, terms, skip_bad=skip_bad, offline_ok=offline_ok, dry_run=dry_run, yes=yes
+        )
     if filter:
         body = {"filter": filter, **rates, **terms}
         return jobs.run_job(

@@ -5,8 +5,8 @@ import click
 from gateway_contract.base.texts import PathSegment, format_path
 from gateway_contract.core.configuration import LONGEST_COMMENT, Role
 from gatewayctl import cli
-from gatewayctl.candidate import CONFIGURATION_PATH, RemoteCandidate
 from gatewayctl.client.gateway import Record, RemoteGateway
+from gatewayctl.commands.configuration import CONFIGURATION_PATH, RemoteCandidate
 from gatewayctl.completion import GatewayWords
 from gatewayctl.errors import CommandError, ExitStatus
 from gatewayctl.results import IDENTITY, Column, Report, ResultList

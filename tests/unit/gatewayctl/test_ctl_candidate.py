@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gatewayctl.candidate import (
-    MASK,
+from gateway_contract.base.logs import MASK
+from gatewayctl.commands.configuration import (
     describe_effect,
     drop_unknown_secrets,
     fill_secrets,
