@@ -32,7 +32,7 @@ from msgspec import Meta
 
 from gateway_contract.base.logs import MASK, is_secret, masked_text
 from gateway_contract.base.receivers import checked_secret, checked_url
-from gateway_contract.base.texts import Path, format_path, parse_path, parse_rate
+from gateway_contract.base.texts import Segments, format_path, parse_path, parse_rate
 from gateway_contract.base.vlan_names import LONGEST_INTERFACE_NAME, name_prefixes
 from gateway_contract.contract import about
 from gateway_contract.core.configuration import Role
@@ -1054,7 +1054,7 @@ ROOT = Field(Object(Configuration))
 KEYS = frozenset(field.key for _, field in walk(ROOT) if field.key is not None)
 
 
-def field_at(path: Path) -> Field:
+def field_at(path: Segments) -> Field:
     """Return the field of the value at a path."""
     field = ROOT
     for segment in path:
@@ -1089,7 +1089,7 @@ def mask_path(path: str) -> str:
     return masked_text(path if secret == len(parts) else f"{format_path(parts[:secret])}.{MASK}")
 
 
-def quotes_hint(path: Path) -> str:
+def quotes_hint(path: Segments) -> str:
     """Return the end of a sentence about a path that does not exist: the hint that a shell may have removed
     the quotes of a key, as in `api.users.j.doe` or `subscribers.local.7`. Empty for a path that does not lead
     into a list."""

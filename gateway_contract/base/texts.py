@@ -253,10 +253,10 @@ class PathSegment:
         return f'"{self.text}"'
 
 
-Path = tuple[PathSegment, ...]
+Segments = tuple[PathSegment, ...]
 
 
-def parse_path(text: str) -> Path:
+def parse_path(text: str) -> Segments:
     """Return the segments of a path, at least one. Raises ValueError with the rule."""
     if len(text) > LONGEST_PATH:
         raise ValueError(f"must have at most {LONGEST_PATH} characters")

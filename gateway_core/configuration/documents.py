@@ -24,7 +24,7 @@ import msgspec
 from gateway_contract.base.errors import GatewayApiError, Invalid, NotFound, Problem
 from gateway_contract.base.fields import MOST_PROBLEMS, decode_json
 from gateway_contract.base.logs import MASK, is_secret
-from gateway_contract.base.texts import Path, PathSegment, format_path, parse_duration, parse_path
+from gateway_contract.base.texts import PathSegment, Segments, format_path, parse_duration, parse_path
 from gateway_contract.configuration import (
     ROOT,
     UNKNOWN,
@@ -98,7 +98,7 @@ def _is_valid_key(field: Field, key: str) -> bool:
 class Change:
     """Change of a value: the value before and after, as JSON; None without a value."""
 
-    path: Path
+    path: Segments
     before: str | None
     after: str | None
 
@@ -132,13 +132,13 @@ def format_diff(changes: list[Change]) -> str:
     return "".join(lines)
 
 
-def _collect_values(document: dict[str, Any]) -> tuple[dict[Path, str], dict[Path, list[str]]]:
+def _collect_values(document: dict[str, Any]) -> tuple[dict[Segments, str], dict[Segments, list[str]]]:
     """Return all values that have paths of their own, as JSON, and the keys of each keyed list in their
     order."""
-    values: dict[Path, str] = {}
-    orders: dict[Path, list[str]] = {}
+    values: dict[Segments, str] = {}
+    orders: dict[Segments, list[str]] = {}
 
-    def collect(value: Any, field: Field, path: Path) -> None:
+    def collect(value: Any, field: Field, path: Segments) -> None:
         parts: list[tuple[str, Any, Field]] = []
         if isinstance(value, dict) and field.members:
             parts = [(name, held, field.below(name)) for name, held in value.items()]
@@ -236,7 +236,7 @@ def _unmask(value: Any, known: Any, field: Field, path: str, missing: list[str])
 class AbsentPath(NotFound):
     """Error of a path without a value. The path has the keys of items in place of their indexes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Segments) -> None:
         self.path = path
         super().__init__(f"There is no {format_path(path)} in the candidate")
 

@@ -15,8 +15,7 @@ import click
 
 from gateway_contract.base import durable
 from gateway_contract.base.logs import MASK
-from gateway_contract.base.texts import Path as ConfigurationPath
-from gateway_contract.base.texts import PathSegment, format_path, has_unit, parse_path
+from gateway_contract.base.texts import PathSegment, Segments, format_path, has_unit, parse_path
 from gateway_contract.core.configuration import LONGEST_COMMENT
 from gatewayctl import cli, terminal
 from gatewayctl.client.gateway import Record, RemoteGateway
@@ -150,7 +149,7 @@ def list_secrets(document: Any) -> Iterator[str]:
     return (path for path, value in list_values(document) if value == MASK)
 
 
-def fill_secrets(document: Any, secrets: Mapping[str, str], at: ConfigurationPath = ()) -> Any:
+def fill_secrets(document: Any, secrets: Mapping[str, str], at: Segments = ()) -> Any:
     """Return the document, in which masked secrets are replaced by the given secrets of the same path."""
     if document == MASK:
         return secrets.get(format_path(at), MASK)
@@ -161,7 +160,7 @@ def fill_secrets(document: Any, secrets: Mapping[str, str], at: ConfigurationPat
     return document
 
 
-def list_values(document: Any, at: ConfigurationPath = ()) -> Iterator[tuple[str, Any]]:
+def list_values(document: Any, at: Segments = ()) -> Iterator[tuple[str, Any]]:
     """Return the values by path, as in a diff of the API: an empty object or a list of texts is a value."""
     if isinstance(document, dict) and document:
         for key, value in document.items():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_contract.base.texts import LONGEST_PATH, Path, PathSegment, format_path, parse_path
+from gateway_contract.base.texts import LONGEST_PATH, PathSegment, Segments, format_path, parse_path
 
 enough = settings(max_examples=100)
 
@@ -30,7 +30,7 @@ def refusal(text: str) -> str:
 
 @given(paths)
 @enough
-def test_the_text_of_any_path_is_read_as_that_path(path: Path) -> None:
+def test_the_text_of_any_path_is_read_as_that_path(path: Segments) -> None:
     assert parse_path(format_path(path)) == path
 
 
