@@ -25,12 +25,7 @@ from gateway_core.commands.daemon import add_core_options, serve
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.assembly import LinuxMachine
 from gateway_core.gateways.linux.daemons.daemon import SERVICES
-from gateway_core.gateways.linux.daemons.frr import (
-    FrrConfiguration,
-    FrrFolders,
-    find_foreign_bgp,
-    take_over,
-)
+from gateway_core.gateways.linux.daemons.frr import FrrConfiguration, FrrFolders, find_foreign_bgp, take_over
 from gateway_core.gateways.linux.daemons.subscriber_addresses import MAX_BLOCK_SIZE, SharedRange
 from gateway_core.gateways.linux.health import (
     SOURCES,

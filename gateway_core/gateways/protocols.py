@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn, Protocol
 
 from gateway_contract.configuration import Configuration
-from gateway_contract.contract import record_of
 from gateway_contract.core.health import (
     Dependency,
     Fault,
@@ -21,7 +20,6 @@ from gateway_contract.core.health import (
     TriggerRefusal,
 )
 from gateway_contract.core.impact import Impact
-from gateway_contract.core.network import DemuxState, DemuxVlan, Vlan
 from gateway_contract.core.sessions import SessionDetail
 from gateway_core.records.clock import Expiry
 from gateway_core.records.paging import Key, Rows, SortedRows
@@ -83,11 +81,8 @@ class Gateway(Protocol):
     def interfaces(self) -> Rows:
         """Return Interface rows: the fixed ones, VLANs, the devices of the sessions, their IFBs."""
 
-    def vlans(self) -> Rows:
+    def vlans(self) -> SortedRows[Any]:
         """Return Vlan rows by trunk and tags."""
-
-    def demux_vlans(self) -> Rows:
-        """Return DemuxVlan rows by trunk and tags."""
 
     def refusals(self) -> Counter[TriggerRefusal]:
         """Return the number of first frames of subscribers that made no VLAN since the start of the core, by
@@ -125,11 +120,6 @@ class Gateway(Protocol):
 
     def dependencies(self) -> Sequence[Dependency]:
         """Return the last known state of the sources of sessions, radius, frr and clock, without a wait."""
-
-
-def demux_vlan(vlan: Vlan) -> DemuxVlan:
-    """Return a VLAN with its state by its sessions."""
-    return record_of(DemuxVlan, vlan, state=DemuxState.ACTIVE if vlan.session_count else DemuxState.IDLE)
 
 
 def fault_rows(faults: Sequence[Fault]) -> Rows:

@@ -87,6 +87,11 @@ class SortedRows(Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def convert(self, convert: Callable[[Any], Record]) -> "SortedRows[T]":
+        """Return rows of the same items, with the records that `convert` makes of the records of these
+        rows."""
+        return SortedRows(self._items, self._key, lambda item: convert(self._record(item)), self._descending)
+
     def records(self) -> Iterable[Record]:
         return map(self._record, reversed(self._items) if self._descending else self._items)
 

@@ -214,7 +214,7 @@ class CoreService:
         return {"summary": self._gateway.bgp_summary()}
 
     def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
-        vlans, refused = self._gateway.demux_vlans(), self._gateway.refusals()
+        vlans, refused = self._gateway.vlans().convert(_make_demux_vlan), self._gateway.refusals()
         return paging.select_records(
             vlans,
             call,
@@ -360,3 +360,8 @@ def _make_problems(problems: Iterable[Problem]) -> tuple[configuration.Configura
         configuration.ConfigurationProblem(one.path, configuration.ProblemCode(one.code), one.message)
         for one in problems
     )
+
+
+def _make_demux_vlan(vlan: network.Vlan) -> network.DemuxVlan:
+    state = network.DemuxState.ACTIVE if vlan.session_count else network.DemuxState.IDLE
+    return record_of(network.DemuxVlan, vlan, state=state)

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from gateway_contract.configuration import Demux, VlanProfile
 from gateway_contract.contract import Record, record_of
 from gateway_contract.core.health import TriggerRefusal
-from gateway_contract.core.network import DemuxVlan, Vlan, VlanProtocol
+from gateway_contract.core.network import Vlan, VlanProtocol
 from gateway_core.gateways.lab.traffic import Traffic
-from gateway_core.gateways.protocols import demux_vlan
 from gateway_core.records.clock import TokenBucket
 from gateway_core.records.paging import Key
 from gateway_core.sessions.session import Session
@@ -56,9 +55,6 @@ class ManagedVlan(Record, frozen=True):
             oper_state="up",
             created_at=int(self.created_at),
         )  # fmt: skip
-
-    def to_demux_record(self) -> DemuxVlan:
-        return demux_vlan(self.to_record())
 
 
 class VlanTable:

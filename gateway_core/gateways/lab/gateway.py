@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gateway_contract.configuration import Configuration
-from gateway_contract.core.health import (
-    Dependency,
-    DependencyState,
-    TriggerRefusal,
-)
+from gateway_contract.core.health import Dependency, DependencyState, TriggerRefusal
 from gateway_contract.core.impact import Impact
 from gateway_contract.core.network import Interface
 from gateway_contract.core.sessions import SessionDetail
@@ -165,13 +161,9 @@ class LabGateway(Gateway):
             counters = session.traffic.counters(self._world.usage(now))
             return session.make_detail(counters), changed.make_detail(counters)
 
-    def vlans(self) -> Rows:
+    def vlans(self) -> SortedRows[ManagedVlan]:
         with self._lock:
             return SortedRows(self._world.vlans.list_in_order(), ManagedVlan.key, ManagedVlan.to_record)
-
-    def demux_vlans(self) -> Rows:
-        with self._lock:
-            return SortedRows(self._world.vlans.list_in_order(), ManagedVlan.key, ManagedVlan.to_demux_record)
 
     def refusals(self) -> Counter[TriggerRefusal]:
         with self._lock:

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.configuration import Cgnat, Configuration
-from gateway_contract.contract import Record
 from gateway_contract.core.health import (
     Dependency,
     FaultKind,
@@ -25,7 +24,6 @@ from gateway_contract.core.health import (
     TriggerRefusal,
 )
 from gateway_contract.core.impact import Impact
-from gateway_contract.core.network import Vlan
 from gateway_contract.core.sessions import SessionDetail, SessionType
 from gateway_core.configuration.running import get_former_range, with_former_range, without_former_range
 from gateway_core.gateways.linux.daemons.frr import BgpReader
@@ -36,6 +34,7 @@ from gateway_core.gateways.linux.dataplane.firewall import ArpLimit, Firewall
 from gateway_core.gateways.linux.dataplane.nftables import OwnTable, keep_tables
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
+from gateway_core.gateways.linux.demux.admission import ServedVlan
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_core.gateways.linux.entries import count_skipped
@@ -55,9 +54,9 @@ from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
 from gateway_core.gateways.linux.threads import Crew, Debounced
 from gateway_core.gateways.linux.views import Links, Reading, list_routes, list_vlans
-from gateway_core.gateways.protocols import demux_vlan, fault_rows
+from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.clock import Clock, Expiry
-from gateway_core.records.paging import Rows
+from gateway_core.records.paging import Rows, SortedRows
 from gateway_core.sessions.session import Counters
 
 #: Neighbours that the kernel keeps, of which it uses four times as many, in some 100 MB: with fewer, a flood
@@ -247,11 +246,9 @@ class LinuxGateway:
         vlans = [served.vlan for served in self.demux.list_vlans()]
         return links.list_interfaces(self.configuration.interfaces.trunks, vlans, self.sessions.all())
 
-    def vlans(self) -> Rows:
-        return self._list_vlans(lambda vlan: vlan)
-
-    def demux_vlans(self) -> Rows:
-        return self._list_vlans(demux_vlan)
+    def vlans(self) -> SortedRows[ServedVlan]:
+        ahead = self.clock.wall() - self.clock.steady()
+        return list_vlans(self.demux.list_vlans(), self._read_links(), self.sessions, ahead)
 
     def refusals(self) -> Counter[TriggerRefusal]:
         return self.demux.count_refusals() + self.guard.count_refusals()
@@ -414,11 +411,6 @@ class LinuxGateway:
             self.demux.adopt(trunk)
         if refused is not None:
             raise refused
-
-    def _list_vlans(self, convert: Callable[[Vlan], Record]) -> Rows:
-        links = self._read_links()
-        ahead = self.clock.wall() - self.clock.steady()
-        return list_vlans(self.demux.list_vlans(), links, self.sessions, ahead, convert)
 
     def _has_interface(self, name: str) -> bool:
         return self.sessions.has_interface(name) or name in self._read_links()

@@ -6,14 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from gateway_contract.contract import Record, record_of
-from gateway_contract.core.network import (
-    Interface,
-    InterfaceAddress,
-    InterfaceType,
-    Route,
-    Vlan,
-)
+from gateway_contract.contract import record_of
+from gateway_contract.core.network import Interface, InterfaceAddress, InterfaceType, Route, Vlan
 from gateway_core.gateways.linux.demux.admission import AccessVlan, ServedVlan
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.links import Link
@@ -143,29 +137,24 @@ _NOT_PRESENT = "notpresent"
 
 
 def list_vlans(
-    vlans: Sequence[ServedVlan],
-    links: Links,
-    sessions: SessionTable[Any],
-    ahead: float,
-    convert: Callable[[Vlan], Record],
-) -> Rows:
-    """Return rows by trunk and tags, with the record that `convert` makes of a Vlan. The steady clock, by
-    which VLANs have their times, is `ahead` seconds behind epoch."""
+    vlans: Sequence[ServedVlan], links: Links, sessions: SessionTable[Any], ahead: float
+) -> SortedRows[ServedVlan]:
+    """Return Vlan rows by trunk and tags. The steady clock, by which VLANs have their times, is `ahead`
+    seconds behind epoch."""
 
-    def record(served: ServedVlan) -> Record:
+    def make_record(served: ServedVlan) -> Vlan:
         vlan, link = served.vlan, links.find(served.vlan.name)
-        shown = record_of(
+        return record_of(
             Vlan, vlan,
             oper_state=_NOT_PRESENT if link is None else link.oper_state,
             session_count=len(sessions.find_on_access_interface(vlan.name)),
             created_at=int(served.created_at + ahead),
         )  # fmt: skip
-        return convert(shown)
 
-    def key(served: ServedVlan) -> Key:
+    def get_key(served: ServedVlan) -> Key:
         return get_vlan_key(served.vlan)
 
-    return SortedRows(sorted(vlans, key=key), key, record)
+    return SortedRows(sorted(vlans, key=get_key), get_key, make_record)
 
 
 def list_routes(

@@ -270,8 +270,6 @@ class Lab(RuleBasedStateMachine):
         vlans = made(self.gateway.vlans())
         counted = Counter(session.access_interface for session in self.sessions())
         assert {vlan.name: vlan.session_count for vlan in vlans if vlan.session_count} == dict(counted)
-        states = {vlan.name: vlan.state for vlan in made(self.gateway.demux_vlans())}
-        assert states == {vlan.name: "active" if vlan.session_count else "idle" for vlan in vlans}
         assert len(vlans) <= self.configuration.demux.rate_limits.max_vlans
         for vlan in vlans:
             assert vlan.trunk in self.configuration.demux.trunks

@@ -472,7 +472,7 @@ def test_a_trunk_that_stays_down_keeps_no_other_from_vlans(machine: Machine, gat
 
 def test_lists_of_a_machine_that_cannot_be_read_are_errors(machine: Machine, gateway: LinuxGateway) -> None:
     machine.kernel.fails = True
-    for read in (gateway.interfaces, gateway.vlans, gateway.demux_vlans, gateway.routes):
+    for read in (gateway.interfaces, gateway.vlans, gateway.routes):
         with not_done("read the (interfaces|routes).*No buffer space"):
             read()
     with not_done("read the interfaces"):

@@ -50,10 +50,7 @@ _FILE = "owed-ends.json"
 _SECTIONS = ("interfaces", "radius", "cgnat", "demux", "subscribers")
 
 _ENTRIES = EntryReader(
-    "core",
-    "owed_end",
-    f"the commits in {_FILE}",
-    "the sessions that a former commit was to end go on",
+    "core", "owed_end", f"the commits in {_FILE}", "the sessions that a former commit was to end go on"
 )
 
 #: Returns True for a session that ends.

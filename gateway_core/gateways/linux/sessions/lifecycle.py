@@ -37,11 +37,7 @@ from gateway_contract.core.sessions import SessionState
 from gateway_core.gateways.linux.daemons.source import NAS_REBOOT, SourceEnd, SourceSession
 from gateway_core.gateways.linux.entries import UnreadableEntry
 from gateway_core.gateways.linux.sessions.provision import Provision
-from gateway_core.gateways.linux.sessions.session import (
-    NO_COUNTERS,
-    LinuxSession,
-    SessionRecord,
-)
+from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
 from gateway_core.gateways.linux.sessions.session_store import (
     GIVE_IDS,
     STORE,
@@ -80,12 +76,7 @@ class Lifecycle:
     """
 
     def __init__(
-        self,
-        store: SessionStore,
-        journal: Journal,
-        clock: Clock,
-        cgnat: Cgnat,
-        provision: Provision,
+        self, store: SessionStore, journal: Journal, clock: Clock, cgnat: Cgnat, provision: Provision
     ) -> None:
         self._store = store
         self._journal = journal
