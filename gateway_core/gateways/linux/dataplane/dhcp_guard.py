@@ -138,10 +138,8 @@ class DhcpGuard(OwnTable):
             super()._check()
 
     def _is_intact(self) -> bool:
-        return super()._is_intact() and self._has_elements()
-
-    def _has_elements(self) -> bool:
-        """Return False if another program has changed elements, once in _COMPARISON_SECONDS; else True."""
+        if not super()._is_intact():
+            return False
         if self._clock() < self._compare_at:
             return True
         self._compare_at = self._clock() + _COMPARISON_SECONDS

@@ -51,20 +51,23 @@ class WantedSession(Record, frozen=True):
     prefix: IPv6Network | None = None
     ipv6_gateway: IPv6Address | None = None
 
-    def make_host_route(self, ifindex: int) -> FibEntry | None:
-        """Return the host route in the main table; None for a session without an IPv4 address."""
-        if self.address is None:
-            return None
-        source = None if self.gateway is None else self.gateway.packed
-        return FibEntry(MAIN_TABLE, self.address.packed, self.address.max_prefixlen, ifindex, None, source)
+    def list_routes(self, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
+        """Yield the routes in the main table, over a device."""
+        if (host := self.address) is not None:
+            source = None if self.gateway is None else self.gateway.packed
+            route = FibEntry(MAIN_TABLE, host.packed, host.max_prefixlen, ifindex, None, source)
+            yield FaultKind.HOST_ROUTE, route
+        for prefix in filter(None, (self.prefix, *self.delegated)):
+            network = prefix.network_address.packed
+            route = FibEntry(MAIN_TABLE, network, prefix.prefixlen, ifindex, None, None)
+            yield FaultKind.DELEGATED_PREFIX, route
 
-    def list_prefixes(self) -> tuple[IPv6Network, ...]:
-        """Return the prefixes that have a route."""
-        return self.delegated if self.prefix is None else (self.prefix, *self.delegated)
-
-    def make_prefix_routes(self, ifindex: int) -> Iterator[FibEntry]:
-        for prefix in self.list_prefixes():
-            yield FibEntry(MAIN_TABLE, prefix.network_address.packed, prefix.prefixlen, ifindex, None, None)
+    def list_keys(self) -> Iterator[object]:
+        """Yield the devices and destinations that only one session can have."""
+        yield self.device
+        yield self.ifb
+        for _, route in self.list_routes(0):
+            yield route.destination, route.length
 
 
 class KernelState(NamedTuple):
@@ -136,7 +139,7 @@ class DataPlane:
         or the rest if it is new, and the error is raised. A refused route is left to the next comparison."""
         with self._lock:
             before = self._applied.get(wanted.session_id)
-            (outcome,) = self._make([(wanted, wanted.sets_host_route)])
+            outcome = self._make([(wanted, wanted.sets_host_route)]).get(wanted.session_id)
             if outcome is None:
                 raise NoDevice(f"find the link {wanted.device}", "there is none", errno.ENODEV)
             for place, error in outcome.failed.items():
@@ -157,9 +160,8 @@ class DataPlane:
         with self._lock:
             current = [each for each in todo if self._applied.get(each[0].session_id) == each[1]]
             works = [(wanted, wanted.sets_host_route or wanted == before) for wanted, before in current]
-            outcomes = zip(current, self._make(works, known), strict=True)
-            by_id = {wanted.session_id: outcome for (wanted, _), outcome in outcomes}
-            return [by_id.get(wanted.session_id) for wanted, _ in todo]
+            outcomes = self._make(works, known)
+            return [outcomes.get(wanted.session_id) for wanted, _ in todo]
 
     def mark_applied(self, wanted: WantedSession) -> None:
         """Note that a session has its whole state in the kernel."""
@@ -248,15 +250,14 @@ class DataPlane:
 
     def list_routes(self, wanted: WantedSession, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
         """Yield the routes of a session, without those that a newer session has."""
-        host = wanted.make_host_route(ifindex)
-        if wanted.address is not None and host is not None and not self._has_other(host.destination, wanted):
-            yield FaultKind.HOST_ROUTE, host
-            steered = self._steering.make_host_route(wanted.address, ifindex)
-            if steered is not None:
-                yield FaultKind.STEERING, steered
-        for route in wanted.make_prefix_routes(ifindex):
-            if not self._has_other((route.destination, route.length), wanted):
-                yield FaultKind.DELEGATED_PREFIX, route
+        for kind, route in wanted.list_routes(ifindex):
+            if self._has_other((route.destination, route.length), wanted):
+                continue
+            yield kind, route
+            if kind == FaultKind.HOST_ROUTE and wanted.address is not None:
+                steered = self._steering.make_host_route(wanted.address, ifindex)
+                if steered is not None:
+                    yield FaultKind.STEERING, steered
 
     def remove_surplus(self, state: KernelState, expected: Set[FibEntry]) -> list[str]:
         """Remove what an earlier life of the core left: routes that are not expected, IFBs named like ours,
@@ -281,9 +282,9 @@ class DataPlane:
 
     def _make(
         self, todo: Sequence[tuple[WantedSession, bool]], known: RouteState | None = None
-    ) -> list[Outcome | None]:
+    ) -> dict[int, Outcome]:
         """Make the whole state of sessions. `todo` has each session with True if its host route is to be set.
-        The outcome is None for a session whose device is gone."""
+        Return the outcomes by session id, without sessions whose device is gone."""
         before = {wanted.session_id: self._applied.get(wanted.session_id) for wanted, _ in todo}
         self.take_over([wanted for wanted, _ in todo])
         moved = [
@@ -299,29 +300,33 @@ class DataPlane:
         works = [
             _Work(wanted, link, before[wanted.session_id], sets_host_route)
             for (wanted, sets_host_route), link in zip(todo, links, strict=True)
+            if link is not None
         ]
         self._shape(works)
         _set_ipv6_gateways([each for each in works if not each.is_gone])
         self._add_routes([each for each in works if not each.is_gone], known)
+        outcomes: dict[int, Outcome] = {}
         former_routes: list[FibEntry] = []
         for each in works:
-            if each.link is not None and not each.is_gone:
-                if each.before is not None and each.before.device == each.wanted.device:
-                    had, has = (
-                        {route for _, route in self.list_routes(wanted, each.link.index)}
-                        for wanted in (each.before, each.wanted)
-                    )
-                    former_routes += routes.find_surplus(had, has)
-                self._applied[each.wanted.session_id] = each.wanted
+            if each.is_gone:
+                continue
+            if each.before is not None and each.before.device == each.wanted.device:
+                had, has = (
+                    {route for _, route in self.list_routes(wanted, each.link.index)}
+                    for wanted in (each.before, each.wanted)
+                )
+                former_routes += routes.find_surplus(had, has)
+            self._applied[each.wanted.session_id] = each.wanted
+            outcomes[each.wanted.session_id] = Outcome(tuple(each.changed), each.failed)
         if former_routes:
             self._routes.remove(former_routes)
-        return [None if each.is_gone else Outcome(tuple(each.changed), each.failed) for each in works]
+        return outcomes
 
     def _shape(self, works: Iterable["_Work"]) -> None:
         limits = [
             (each, Limits(each.link, wanted.ifb, wanted.rate_down, wanted.rate_up, wanted.profile))
             for each in works
-            if each.link is not None and not self._has_other((wanted := each.wanted).device, wanted)
+            if not self._has_other((wanted := each.wanted).device, wanted)
         ]
         directions = self._shaper.shape([limit for _, limit in limits])
         for (each, _), (down, up) in zip(limits, directions, strict=True):
@@ -332,7 +337,6 @@ class DataPlane:
         wanted = [
             (each, Place(kind, routes.format_destination(route)), route)
             for each in works
-            if each.link is not None
             for kind, route in self.list_routes(each.wanted, each.link.index)
             if (each.sets_host_route or kind != FaultKind.HOST_ROUTE)
             and not (known is not None and known.has(route))
@@ -344,12 +348,12 @@ class DataPlane:
 
     def _add_owners(self, wanted: Iterable[WantedSession]) -> None:
         for each in wanted:
-            for key in _list_keys(each):
+            for key in each.list_keys():
                 if self._owners.get(key, 0) <= each.session_id:
                     self._owners[key] = each.session_id
 
     def _release(self, wanted: WantedSession) -> None:
-        for key in _list_keys(wanted):
+        for key in wanted.list_keys():
             if not self._has_other(key, wanted):
                 self._owners.pop(key, None)
 
@@ -379,7 +383,7 @@ class _Work:
     """Session while its state is made: its device, what was applied before, and the results."""
 
     wanted: WantedSession
-    link: Link | None
+    link: Link
     before: WantedSession | None
     sets_host_route: bool
     changed: list[Place] = field(default_factory=list)
@@ -387,8 +391,8 @@ class _Work:
 
     @property
     def is_gone(self) -> bool:
-        """True if the device does not exist, or was removed meanwhile."""
-        return self.link is None or any(isinstance(error, NoDevice) for error in self.failed.values())
+        """True if the device was removed meanwhile."""
+        return any(isinstance(error, NoDevice) for error in self.failed.values())
 
     def note(self, place: Place, error: KernelError | None, is_changed: bool) -> None:
         if error is not None:
@@ -402,11 +406,9 @@ def _set_ipv6_gateways(works: Sequence[_Work]) -> None:
     former: list[KernelChange] = []
     added: list[tuple[_Work, IPv6Address, KernelChange]] = []
     for each in works:
-        earlier, address = each.before, each.wanted.ipv6_gateway
-        if each.link is None:
-            continue
-        if earlier is not None and earlier.ipv6_gateway not in (None, address):
-            former.append(delete_ipv6_gateway(each.link.index, earlier.ipv6_gateway))
+        address = each.wanted.ipv6_gateway
+        if each.before is not None and each.before.ipv6_gateway not in (None, address):
+            former.append(delete_ipv6_gateway(each.link.index, each.before.ipv6_gateway))
         if address is not None:
             added.append((each, address, add_ipv6_gateway(each.link.index, address)))
     # A former address may be gone with the former device.
@@ -417,13 +419,3 @@ def _set_ipv6_gateways(works: Sequence[_Work]) -> None:
             place = Place(FaultKind.DELEGATED_PREFIX, str(each.wanted.prefix))
             error = KernelError.of(f"add {address} to {each.wanted.device}", code)
             each.note(place, error, is_changed=False)
-
-
-def _list_keys(wanted: WantedSession) -> Iterator[object]:
-    """Yield the devices and destinations that only one session can have."""
-    yield wanted.device
-    yield wanted.ifb
-    if wanted.address is not None:
-        yield wanted.address.packed
-    for each in wanted.list_prefixes():
-        yield each.network_address.packed, each.prefixlen

@@ -217,16 +217,11 @@ class RulesetEvents(_EventSocket):
             deadline = time.monotonic() + seconds
 
     def _has_changes(self) -> bool:
-        """Take all events, and return True if one is about rules."""
+        """Take all events, and return True if one is about rules, as far as they can be read."""
+        types: set[int] = set()
         try:
-            found = [_is_about_rules(data) for data in self._read_datagrams()]
-            return any(found)
-        except _EventsLost:
+            for data in self._read_datagrams():
+                types.update(type for type, *_ in nl.split_messages(data))
+        except (_EventsLost, MalformedMessage):
             return True
-
-
-def _is_about_rules(data: bytes) -> bool:
-    try:
-        return any(type not in _NO_RULE_TYPES for type, *_ in nl.split_messages(data))
-    except MalformedMessage:
-        return True
+        return not types <= _NO_RULE_TYPES
