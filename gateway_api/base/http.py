@@ -1,4 +1,4 @@
-"""HTTP, for responses of the application and of the worker: headers, and the fields of the access log."""
+"""Headers of responses and fields of the access log, for the application and the worker."""
 
 import logging
 from collections.abc import Iterable
@@ -11,43 +11,44 @@ from gateway_contract.base.logs import masked_text
 #: Keys of the WSGI environ: name and role of the caller, once they are known.
 USER, ROLE = "gateway_api.user", "gateway_api.role"
 
-#: Paths that monitoring polls, with or without a token. A successful poll is logged at debug.
-_WATCHED = (
+#: Paths that monitors poll, with or without a token. A successful poll is logged at debug.
+_POLLED = (
     "/api/v1/health",
     "/api/v1/system/health",
     "/api/v1/system/status",
     "/api/v1/system/version",
     "/metrics",
 )
-#: The page marks its polls with this header. Any client can send it, so these paths are always logged.
-_POLL = "HTTP_X_POLL"
+#: Header with which the live page marks its polls. Any client can send it, so these paths are always logged.
+_POLL_HEADER = "HTTP_X_POLL"
 _NEVER_POLLED = ("/api/v1/subscribers", "/api/v1/system/config", "/api/v1/audit")
 
 #: The header with the id of a request, in the response too.
 REQUEST_ID = "X-Request-ID"
 
-_YEAR = 365 * 86_400
+_YEAR_SECONDS = 365 * 86_400
 
 
 def make_guards(*, tls: bool) -> dict[str, str]:
-    """Headers that browsers and caches obey. A response that may be cached has another Cache-Control."""
+    """Return the headers that restrict browsers and caches. A response that may be cached has its own
+    Cache-Control."""
     return {
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
         # RFC 6797 section 7.2: never over plain HTTP.
-        **({"Strict-Transport-Security": f"max-age={_YEAR}"} if tls else {}),
+        **({"Strict-Transport-Security": f"max-age={_YEAR_SECONDS}"} if tls else {}),
     }
 
 
-def request_id_in(headers: Iterable[tuple[str, str]]) -> str | None:
+def find_request_id(headers: Iterable[tuple[str, str]]) -> str | None:
     """Return the request id in the header of a response."""
     return next((value for name, value in headers if name == REQUEST_ID), None)
 
 
-def log_fields(
+def make_log_fields(
     environ: dict[str, Any], *, request_id: str | None, status: int, size: int, seconds: float | None
 ) -> dict[str, Any]:
-    """Return the fields of a line of the access log. It has no query: that may contain secrets."""
+    """Return the fields of a line of the access log. The query is left out, as it may contain secrets."""
     path = environ.get("PATH_INFO")
     return {
         "request_id": request_id,
@@ -55,7 +56,7 @@ def log_fields(
         "role": environ.get(ROLE),
         "address": environ.get("REMOTE_ADDR"),
         "method": environ.get("REQUEST_METHOD"),
-        "path": None if path is None else _logged_path(path),
+        "path": None if path is None else _mask_path(path),
         "status": status,
         "duration_seconds": seconds,
         "bytes": size,
@@ -64,15 +65,15 @@ def log_fields(
 
 # Clients ask for the same paths again and again. The longest 256 need about 4 MiB.
 @lru_cache(maxsize=256)
-def _logged_path(path: str) -> str:
-    # The bytes of the request, which WSGI decodes as Latin-1.
+def _mask_path(path: str) -> str:
+    # WSGI decodes the bytes of the request as Latin-1.
     return quote(masked_text(path), safe="/:@*", encoding="latin-1")
 
 
-def level_of_request(environ: dict[str, Any], status: int) -> int:
-    """Return the level of a line of the access log: debug for a successful poll, or polls would fill the
+def choose_level(environ: dict[str, Any], status: int) -> int:
+    """Return the level of a line of the access log: debug for a successful poll, as polls would fill the
     log."""
     is_read = environ.get("REQUEST_METHOD") in ("GET", "HEAD") and (status < 300 or status == 304)
     path = environ.get("PATH_INFO")
-    is_poll = path in _WATCHED or (_POLL in environ and path not in _NEVER_POLLED)
+    is_poll = path in _POLLED or (_POLL_HEADER in environ and path not in _NEVER_POLLED)
     return logging.DEBUG if is_read and is_poll else logging.INFO

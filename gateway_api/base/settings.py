@@ -1,4 +1,4 @@
-"""The two profiles of the API, and the settings of an operator: environment variables and a credential."""
+"""Settings of the API, from environment variables and a credential, and its two profiles."""
 
 import difflib
 import os
@@ -18,46 +18,45 @@ from gateway_contract.base.variables import (
     value,
 )
 
-#: A key of at least the hash's 256 bits (RFC 7518 section 3.2).
+#: The 256 bits of the hash (RFC 7518 section 3.2).
 _RECOMMENDED_SECRET_BYTES = 32
 
-# PyJWT rejects these: public keys have been mistaken for secrets (CVE-2017-11424).
+#: Start of keys that PyJWT rejects: public keys have been mistaken for secrets (CVE-2017-11424).
 _ANOTHER_KEY = re.compile(rb"-----BEGIN |---- BEGIN |^\s*(ssh|ecdsa)-")
 
 _SECRET = "SVC_API_SECRET"  # noqa: S105 - its name
-# From systemd's LoadCredential=.
+#: Variable with the folder for LoadCredential= of systemd.
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
 _BIND = re.compile(r"(\[[^\s\[\]]+\]|[^\s:\[\]]*):[0-9]{1,5}", re.ASCII)
 _PREFIX = "GATEWAY_API_"
-#: Both profiles accept all of them: they share one file.
+#: Variables that both profiles accept, as they share one file.
 KNOWN = frozenset(name for name in NAMES if name.startswith(_PREFIX))
 
 
-def check_names(environment: Mapping[str, str]) -> None:
-    """A misspelled variable would silently leave a setting at its default. Raises BadSetting."""
+def _check_names(environment: Mapping[str, str]) -> None:
+    """Raise BadSetting for a misspelled variable, which would silently leave a setting at its default."""
     unknown = sorted(name for name in environment if name.startswith(_PREFIX) and name not in KNOWN)
     if unknown:
-        raise BadSetting("; ".join(map(_unknown_name, unknown)))
+        raise BadSetting("; ".join(map(_describe_unknown, unknown)))
 
 
-def _unknown_name(name: str) -> str:
+def _describe_unknown(name: str) -> str:
     known = [each.removeprefix(_PREFIX) for each in sorted(KNOWN)]
     nearest = difflib.get_close_matches(name.removeprefix(_PREFIX).upper(), known, n=1)
     return f"{name} is not a known variable" + (f"; did you mean {_PREFIX}{nearest[0]}?" if nearest else "")
 
 
-def bind(environment: Mapping[str, str]) -> str:
-    """Address and port. gunicorn would take another port if there is none. Raises BadSetting."""
+def _check_bind(environment: Mapping[str, str]) -> None:
+    """Raise BadSetting without address and port. gunicorn would take another port if there is none."""
     chosen = value(environment, "GATEWAY_API_BIND")
     if not _BIND.fullmatch(chosen):
         raise BadSetting(
             f"GATEWAY_API_BIND must be ADDRESS:PORT, such as 10.255.0.1:8443 or [::1]:8443, not {chosen!r}"
         )
-    return chosen
 
 
-def _audit_mebibytes(environment: Mapping[str, str]) -> int:
+def _read_audit_mebibytes(environment: Mapping[str, str]) -> int:
     chosen = value(environment, "GATEWAY_API_AUDIT_MEBIBYTES")
     if not re.fullmatch("[0-9]{1,4}", chosen, re.ASCII) or not 1 <= int(chosen) <= 1024:
         raise BadSetting(f"GATEWAY_API_AUDIT_MEBIBYTES must be 1 to 1024, not {chosen!r}")
@@ -66,58 +65,47 @@ def _audit_mebibytes(environment: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True)
 class Profile:
-    """A way to serve the API."""
+    """Way to serve the API."""
 
-    #: Of the process, the unit and the folders below /run and /var/lib.
+    #: Name of the process, the unit and the folders below /run and /var/lib.
     name: str
-    #: The function of `web.app` that makes the application.
+    #: Function of `web.app` that makes the application.
     factory: str
-    #: Variables of this profile only.
-    runtime: str
-    workers: str
-    audit: str
+
+    @property
+    def prefix(self) -> str:
+        """Start of the names of the variables that only this profile reads."""
+        return self.name.upper().replace("-", "_")
 
 
 #: HTTPS with a token that a user of the running configuration gets from a login.
-USERS = Profile(
-    name="gateway-api",
-    factory="users",
-    runtime="GATEWAY_API_RUNTIME",
-    workers="GATEWAY_API_WORKERS",
-    audit="GATEWAY_API_AUDIT",
-)
+USERS = Profile("gateway-api", "users")
 #: Plain HTTP with the token `api.auth_token`, at the address of the running configuration.
-TOKEN = Profile(
-    name="gateway-api-token",
-    factory="token",
-    runtime="GATEWAY_API_TOKEN_RUNTIME",
-    workers="GATEWAY_API_TOKEN_WORKERS",
-    audit="GATEWAY_API_TOKEN_AUDIT",
-)
+TOKEN = Profile("gateway-api-token", "token")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one profile."""
+    """Settings of one profile."""
 
     core_socket: Path
-    #: A folder that the workers of this service share.
+    #: Folder that the workers of this service share.
     runtime: Path
-    #: Signs the tokens of users, in all workers. Empty in the profile without users.
+    #: Secret that signs the tokens of users, in all workers. Empty in the profile without users.
     secret: bytes = field(repr=False)
-    #: A folder that outlives a reboot.
+    #: Folder that survives a reboot.
     state: Path = Path("/var/lib/gateway-api")
-    #: The file with the TLS certificate of the API.
+    #: File with the TLS certificate of the API.
     certificate: Path = Path("/etc/gateway-api/tls/certificate.pem")
-    #: A file with the certificate authorities of webhook receivers; None for those of the system.
+    #: File with the certificate authorities of webhook receivers; None for the authorities of the system.
     webhook_certificates: str | None = None
-    #: The folder of the audit log, and the most bytes of each of its two trails.
+    #: Folder of the audit log, and the most bytes of each of its two trails.
     audit: Path = Path("/var/lib/gateway-api/audit")
     audit_size: int = 64 << 20
-    #: The audit log of the alternative profile, which is read together with this one's.
+    #: Folder of the alternative profile's audit log, which is read together with this profile's.
     token_audit: Path | None = None
     profile: Profile = USERS
-    #: Allows plain HTTP for other machines.
+    #: Whether plain HTTP is allowed for other machines.
     beyond_loopback: bool = False
 
     @property
@@ -126,12 +114,12 @@ class Settings:
 
     @property
     def ledger(self) -> Path:
-        """Revoked tokens and failed logins."""
+        """The database of revoked tokens and failed logins."""
         return self.state / "logins.sqlite"
 
     @property
     def history(self) -> Path:
-        """The history of sessions."""
+        """The database of the history of sessions."""
         return self.state / "history.sqlite"
 
     @property
@@ -145,9 +133,9 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], profile: Profile = USERS) -> "Settings":
-        """Raises BadSetting."""
-        check_names(environment)
-        bind(environment)
+        """Return the settings. Raises BadSetting."""
+        _check_names(environment)
+        _check_bind(environment)
         log_format(environment)
         log_level(environment)
         has_users = profile is USERS
@@ -155,28 +143,28 @@ class Settings:
         return cls(
             profile=profile,
             core_socket=core_socket(environment),
-            runtime=Path(value(environment, profile.runtime)),
+            runtime=Path(value(environment, f"{profile.prefix}_RUNTIME")),
             state=state,
-            secret=_secret(environment) if has_users else b"",
+            secret=_read_secret(environment) if has_users else b"",
             certificate=Path(value(environment, "GATEWAY_API_CERTIFICATE")),
             webhook_certificates=value(environment, "GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
-            audit=Path(environment.get(profile.audit) or state / "audit"),
-            audit_size=_audit_mebibytes(environment) << 20,
-            token_audit=Path(value(environment, TOKEN.audit)) if has_users else None,
+            audit=Path(environment.get(f"{profile.prefix}_AUDIT") or state / "audit"),
+            audit_size=_read_audit_mebibytes(environment) << 20,
+            token_audit=Path(value(environment, "GATEWAY_API_TOKEN_AUDIT")) if has_users else None,
             beyond_loopback=not has_users
             and choice(environment, "GATEWAY_API_TOKEN_BEYOND_LOOPBACK", "yes", "no") == "yes",
         )
 
 
 def has_secret(environment: Mapping[str, str]) -> bool:
-    """Return whether there is a variable or a credential with the secret."""
-    credential = _credential(environment)
+    """Return True if there is a variable or a credential with the secret."""
+    credential = _find_credential(environment)
     return bool(environment.get(_SECRET)) or (credential is not None and credential.exists())
 
 
-def _secret(environment: Mapping[str, str]) -> bytes:
+def _read_secret(environment: Mapping[str, str]) -> bytes:
     secret = os.fsencode(environment.get(_SECRET, ""))
-    credential = _credential(environment)
+    credential = _find_credential(environment)
     if not secret and credential is not None:
         try:
             secret = credential.read_bytes().removeprefix(BOM_UTF8).strip()
@@ -189,6 +177,6 @@ def _secret(environment: Mapping[str, str]) -> bytes:
     return secret
 
 
-def _credential(environment: Mapping[str, str]) -> Path | None:
+def _find_credential(environment: Mapping[str, str]) -> Path | None:
     folder = environment.get(_CREDENTIALS)
     return Path(folder) / "secret" if folder else None

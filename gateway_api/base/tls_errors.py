@@ -1,4 +1,4 @@
-"""The errors that OpenSSL keeps, in a queue for each thread."""
+"""Errors that OpenSSL keeps in a queue for each thread."""
 
 import functools
 import ssl
@@ -15,24 +15,24 @@ _context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 def forget() -> None:
     """Empty the queue of this thread, after a call of OpenSSL that failed.
 
-    Python 3.13 leaves the error of a failed system call there: https://github.com/python/cpython/issues/148594.
-    The next call that has to wait, of whichever connection, would fail with it: a client that goes away would
-    end another client's request. Python has no function for it, but a handshake empties the queue when it
-    begins.
+    Python 3.13 leaves the error of a failed system call in the queue:
+    https://github.com/python/cpython/issues/148594. The next call that has to wait, of any connection, would
+    fail with this error: a client that goes away would end another client's request. Python has no function
+    that empties the queue, but a handshake does when it begins.
     """
     with suppress(ssl.SSLWantReadError):
         _context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True).do_handshake()
 
 
 def forget_after(call: Callable[P, T]) -> Callable[P, T]:
-    """Return the call of OpenSSL with its errors forgotten: a failure still raises."""
+    """Return a call of OpenSSL that empties the queue when it fails. The failure still raises."""
 
     @functools.wraps(call)
-    def calling(*arguments: P.args, **more: P.kwargs) -> T:
+    def call_and_forget(*arguments: P.args, **more: P.kwargs) -> T:
         try:
             return call(*arguments, **more)
         except OSError:
             forget()
             raise
 
-    return calling
+    return call_and_forget

@@ -1,1 +1,1 @@
-"""gunicorn: its configuration for either profile, and our worker."""
+"""The worker of gunicorn, and gunicorn's configuration for either profile."""

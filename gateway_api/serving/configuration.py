@@ -1,8 +1,8 @@
-"""The part of gunicorn's configuration that both profiles share: `users.py` and `token.py` add the rest.
+"""Part of gunicorn's configuration that both profiles share: `users.py` and `token.py` add the rest.
 
-The arbiter imports this before gevent patches a worker, and a worker inherits what is imported. Both profiles
-also import the whole application, so that a worker begins at once and shares its memory. Nothing may import
-what a worker uses for its own connections.
+The arbiter imports this module before gevent patches a worker, and a worker inherits what is imported. Both
+profiles also import the whole application, so that a worker begins at once and shares the memory. No import
+may be one that a worker uses for its own connections.
 """
 
 import logging
@@ -30,21 +30,21 @@ _listening: str | None = None
 
 
 class Off(GatewayApiError):
-    """The running configuration disables the profile. The text says how to enable it."""
+    """Profile that the running configuration disables. The text says how to enable the profile."""
 
 
 class BadAddress(Off):
-    """The profile cannot listen at the address of the running configuration."""
+    """Address of the running configuration at which the profile cannot listen."""
 
 
-def common(profile: Profile) -> dict[str, Any]:
-    """gunicorn's settings, by name."""
+def make_settings(profile: Profile) -> dict[str, Any]:
+    """Return gunicorn's settings by name."""
     return {
         "wsgi_app": f"gateway_api.web.app:{profile.factory}()",
         "proc_name": profile.name,
-        "workers": value(os.environ, profile.workers),
+        "workers": value(os.environ, f"{profile.prefix}_WORKERS"),
         "worker_class": "gateway_api.serving.worker.GatewayWorker",
-        "worker_tmp_dir": value(os.environ, profile.runtime),
+        "worker_tmp_dir": value(os.environ, f"{profile.prefix}_RUNTIME"),
         "logger_class": "gateway_api.serving.worker.Log",
         "accesslog": "-",
         # Seconds for requests in progress at a stop, within systemd's TimeoutStopSec. A reload gives more.
@@ -66,9 +66,9 @@ def forget_configuration(server: Any) -> None:
     sys.modules.pop(server.cfg.config.removeprefix("python:"), None)
 
 
-def address(settings: Settings) -> str:
-    """Address and port as gunicorn takes them, from the running configuration. Raises Off, BadAddress and
-    CoreUnavailable."""
+def read_address(settings: Settings) -> str:
+    """Return address and port of the running configuration, as gunicorn takes them. Raises Off, BadAddress
+    and CoreUnavailable."""
     with closing(Client(settings.core_socket)) as client:
         running = CoreClient(client).get_settings()
     if running.auth_token is None:
@@ -85,12 +85,12 @@ def address(settings: Settings) -> str:
     return f"[{listen}]:{running.listen_port}" if listen.version == 6 else f"{listen}:{running.listen_port}"
 
 
-def address_or_last(settings: Settings) -> str:
-    """`address`, or the last one if that cannot be used, or the core is unavailable, at a reload. Raises Off;
-    at a start also BadAddress and CoreUnavailable."""
+def choose_address(settings: Settings) -> str:
+    """Return the address of the running configuration. At a reload, return the former address if the new one
+    cannot be used or the core is unavailable. Raises Off; at a start also BadAddress and CoreUnavailable."""
     global _listening
     try:
-        found = address(settings)
+        found = read_address(settings)
         # At a start, gunicorn tries several times.
         if _listening not in (None, found):
             _require_free(found)
@@ -103,12 +103,11 @@ def address_or_last(settings: Settings) -> str:
 
 
 def _require_free(place: str) -> None:
-    """Raises BadAddress: gunicorn would close its sockets first, and end when it cannot bind others."""
+    """Raise BadAddress if nobody can listen there: gunicorn would close its sockets first, and then end."""
     host, _, port = place.rpartition(":")
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host.strip("[]"), int(port)))
-        except OSError as error:
-            raise BadAddress(f"cannot listen at {place}: {error.strerror}; a restart may help") from error
+    try:
+        socket.create_server((host.strip("[]"), int(port)), family=family).close()
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise BadAddress(f"cannot listen at {place}: {reason}; a restart may help") from error

@@ -1,6 +1,6 @@
-"""gunicorn's configuration of the API for users, `python:gateway_api.serving.users`.
+"""Configuration of gunicorn for the API for users, `python:gateway_api.serving.users`.
 
-An operator changes it by variables of the environment only.
+An operator changes the configuration by environment variables only.
 """
 
 import logging
@@ -22,25 +22,24 @@ from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.base.settings import USERS, Settings, has_secret
 from gateway_api.history import sessions as history
 from gateway_api.hub import service as hub
-from gateway_api.serving.configuration import common, forget_configuration
+from gateway_api.serving.configuration import forget_configuration, make_settings
 from gateway_api.serving.worker import (
-    feed_watchdog,
     has_forked,
-    hold_signals_at_fork,
     is_expiry_logged,
     listener_descriptors,
     pids_in_use,
+    prepare_arbiter,
     readiness,
 )
 from gateway_api.web import counters
 from gateway_contract.base.certificate import SERVED
 from gateway_contract.base.errors import CoreAbsent, GatewayApiError
-from gateway_contract.base.process import keep_loaded, raise_descriptor_limit
+from gateway_contract.base.process import keep_loaded
 from gateway_contract.base.variables import BadSetting, value
 
 _log = logging.getLogger("gunicorn.error")
 
-globals().update(common(USERS))
+globals().update(make_settings(USERS))
 
 bind = value(os.environ, "GATEWAY_API_BIND")
 certfile = value(os.environ, "GATEWAY_API_CERTIFICATE")
@@ -49,8 +48,7 @@ keyfile = value(os.environ, "GATEWAY_API_KEY")
 
 def on_starting(server: Any) -> None:
     forget_configuration(server)
-    hold_signals_at_fork()
-    feed_watchdog(server)
+    prepare_arbiter(server)
     try:
         _prepare()
         _load_pair(server.cfg)
@@ -69,18 +67,18 @@ def on_reload(server: Any) -> None:
 
 def when_ready(server: Any) -> None:
     keep_loaded()
-    # gunicorn does not call it at a reload: the hub must not start twice.
+    # gunicorn calls this function at a start, not at a reload: the hub must not start twice.
     try:
         hub.start(Settings.from_environment(os.environ), partial(_has_forked, weakref.ref(server)))
         # After the hub, which fails to start if another service uses the folder.
-        counters.empty()
+        counters.delete_former()
     except (GatewayApiError, OSError) as error:
         server.log.critical("cannot start the gateway API: %s", error)
         sys.exit(1)
 
 
 def _has_forked(server: weakref.ref[Any]) -> bool:
-    # A thread of the hub calls it. A fork keeps for ever what such a thread holds: with the arbiter, a worker
+    # For a thread of the hub. A fork keeps for ever what such a thread holds: with the arbiter, a worker
     # would keep its application, and never close the login ledger.
     arbiter = server()
     return arbiter is None or has_forked(arbiter)
@@ -92,11 +90,11 @@ def pre_fork(server: Any, worker: Any) -> None:
 
 
 def post_fork(server: Any, worker: Any) -> None:
-    # The hub in the arbiter has imported requests, with unpatched names. No worker uses it.
+    # The hub in the arbiter has imported requests with unpatched names. No worker uses requests.
     warnings.simplefilter("ignore", MonkeyPatchWarning)
     hub.give_up_sockets(listener_descriptors(server))
     # Before the application makes a metric.
-    counters.begin(worker.predecessor)
+    counters.prepare_worker(worker.predecessor)
 
 
 def child_exit(server: Any, worker: Any) -> None:
@@ -106,13 +104,15 @@ def child_exit(server: Any, worker: Any) -> None:
     try:
         multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
     except OSError as error:
-        server.log.error("the streams of an ended worker stay in the metrics: %s", error)
+        server.log.error(
+            "cannot remove the streams of a worker that ended, which stay in the metrics: %s", error
+        )
     counters.forget(worker.pid)
 
 
 def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext:
-    """TLS 1.3, and TLS 1.2 with AEAD suites only."""
-    # The factory of gunicorn would read the files again, which may be other ones by now.
+    """Return the context for TLS 1.3, and TLS 1.2 with AEAD suites only."""
+    # The factory of gunicorn would read the files again, which may have changed since.
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     SERVED.load_into(context)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -121,7 +121,7 @@ def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext
 
 
 def _load_pair(config: Any) -> None:
-    """Check the certificate with its key, for the workers that are forked from now on. Raises BadSetting."""
+    """Load the certificate with its key, for the workers that are forked from now on. Raises BadSetting."""
     if not config.certfile:
         return
     try:
@@ -132,16 +132,17 @@ def _load_pair(config: Any) -> None:
 
 
 def _prepare() -> None:
-    """Before the first fork, so that workers share one secret, one ledger and one document. Raises
-    BadSetting."""
+    """Prepare what the workers share: the secret, the folders and databases, and the OpenAPI document. To be
+    called before the first fork. Raises BadSetting."""
     readiness.take_over()
     if not has_secret(os.environ):
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
-        _log.warning("SVC_API_SECRET is not set: tokens end with this process")
-    raise_descriptor_limit()
+        _log.warning("SVC_API_SECRET is not set: all users have to log in again after a restart")
     settings = Settings.from_environment(os.environ)
     if settings.secret_is_short:
-        _log.warning("SVC_API_SECRET is shorter than 32 bytes (RFC 7518 section 3.2)")
+        _log.warning(
+            "SVC_API_SECRET is shorter than the 32 bytes that RFC 7518 section 3.2 requires: set a longer one"
+        )
     if not os.access(settings.core_socket, os.F_OK):
         _log.error("cannot find the socket %s. %s", settings.core_socket, CoreAbsent.HINT)
     try:
@@ -158,7 +159,7 @@ def _prepare() -> None:
         prepare_folder(settings.audit)
     except OSError as error:
         raise BadSetting(f"GATEWAY_API_AUDIT cannot be the folder of the audit log: {error}") from error
-    # For the workers, which inherit it. Not earlier: prometheus_client looks for the folder of the counters
+    # The workers inherit the document. Not at the top: prometheus_client looks for the folder of the counters
     # when it is imported.
     from gateway_api.web.app import openapi
 

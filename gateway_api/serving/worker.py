@@ -50,7 +50,7 @@ from gateway_api.serving.connections import (
 )
 from gateway_contract.base import logs
 from gateway_contract.base.certificate import SERVED, log_expiry
-from gateway_contract.base.process import Readiness, Watchdog, max_clients
+from gateway_contract.base.process import Readiness, Watchdog, max_clients, raise_descriptor_limit
 from gateway_contract.base.turns import give_way
 from gateway_contract.base.variables import log_style
 
@@ -171,7 +171,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     ) -> None:
         # gunicorn makes the file of the heartbeat before the fork: an error would end the arbiter.
         if cfg.worker_tmp_dir and not os.access(cfg.worker_tmp_dir, os.W_OK | os.X_OK):
-            log.error("cannot write to %s: heartbeats are in %s", cfg.worker_tmp_dir, _SHARED_MEMORY)
+            log.error("cannot write heartbeats to %s, so they are in %s", cfg.worker_tmp_dir, _SHARED_MEMORY)
             cfg.set("worker_tmp_dir", _SHARED_MEMORY)
         super().__init__(age, ppid, sockets, app, timeout, cfg, log)
         self.cfg = _Settings(self.cfg)
@@ -231,7 +231,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             sock = take_over(client, self._context)
         except (OSError, ValueError) as error:
             # The client has closed the connection already, perhaps after bytes that are not TLS.
-            _log.debug("lost a connection: %s", error)
+            _log.debug("a client has closed its connection before the first request: %s", error)
             client.close()
             return
         try:
@@ -293,7 +293,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             if not response.headers_sent:
                 raise
             # The header of a second response would be part of the body.
-            _log.exception("a response ended before its end")
+            _log.exception("cannot complete a response, whose connection is closed")
             raise StopIteration from None
         finally:
             if hasattr(body, "close"):
@@ -315,10 +315,10 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         request_id = secrets.token_hex(16)
         status = _find_status(exc)
         if status is None:
-            _log.error("a request failed", exc_info=exc, extra=logs.extra(request_id=request_id))
+            _log.error("cannot serve a request", exc_info=exc, extra=logs.extra(request_id=request_id))
             status = "500 Internal Server Error"
         header, body = _make_last_response(status, request_id, tls=self.cfg.is_ssl)
-        fields = http.log_fields(
+        fields = http.make_log_fields(
             {"REMOTE_ADDR": addr and addr[0]},
             request_id=request_id,
             status=int(status[:3]),
@@ -346,12 +346,12 @@ class Log(Logger):  # type: ignore[misc]
         logs.install(format, self.error_log, self.access_log)
 
     def access(self, resp: Any, req: Any, environ: Any, request_time: timedelta) -> None:
-        level = http.level_of_request(environ, resp.status_code)
+        level = http.choose_level(environ, resp.status_code)
         if not self.access_log.isEnabledFor(level):
             return
-        fields = http.log_fields(
+        fields = http.make_log_fields(
             environ,
-            request_id=http.request_id_in(resp.headers),
+            request_id=http.find_request_id(resp.headers),
             status=resp.status_code,
             size=resp.sent,
             seconds=request_time.total_seconds(),
@@ -359,12 +359,24 @@ class Log(Logger):  # type: ignore[misc]
         self.access_log.log(level, "", extra=logs.extra(**fields))
 
 
-def feed_watchdog(server: Any) -> None:
-    """Report each turn of the arbiter's loop to the watchdog of systemd. The loop ends workers that hang. To
-    be called once, in the arbiter, before `Readiness.take_over`."""
+def prepare_arbiter(server: Any) -> None:
+    """Prepare the arbiter. To be called once, before `Readiness.take_over`."""
+    raise_descriptor_limit()
+    # Another arbiter may have started this one (SIGUSR2), by a fork.
+    take_signals()
+    # Between the fork and `init_signals`, a worker has the handlers of the arbiter: a stop would have no
+    # effect, and the arbiter would kill the worker after `graceful_timeout`. So signals wait until the worker
+    # has its own handlers, and calls `take_signals`.
+    hold = partial(signal.pthread_sigmask, signal.SIG_BLOCK, _SIGNALS)
+    os.register_at_fork(before=hold, after_in_parent=take_signals)
     watchdog = Watchdog.of(os.environ)
-    if watchdog is None:
-        return
+    if watchdog is not None:
+        _feed(watchdog, server)
+
+
+def _feed(watchdog: Watchdog, server: Any) -> None:
+    """Report each turn of the arbiter's loop to the watchdog of systemd. The loop itself ends workers that
+    hang."""
     # Weak, as a worker must not keep the arbiter.
     promote = weakref.WeakMethod(server.maybe_promote_master)
 
@@ -375,18 +387,6 @@ def feed_watchdog(server: Any) -> None:
             promote_master()
 
     server.maybe_promote_master = beat_and_promote
-
-
-def hold_signals_at_fork() -> None:
-    """Let signals to a worker wait until it has its own handlers, and calls `take_signals`. To be called
-    once, in the arbiter.
-
-    Between the fork and `init_signals`, a worker has the handlers of the arbiter: a stop would have no
-    effect, and the arbiter would kill the worker after `graceful_timeout`."""
-    # Another arbiter may have started this one (SIGUSR2), by a fork.
-    take_signals()
-    hold = partial(signal.pthread_sigmask, signal.SIG_BLOCK, _SIGNALS)
-    os.register_at_fork(before=hold, after_in_parent=take_signals)
 
 
 def take_signals() -> None:
@@ -456,7 +456,7 @@ def _log_greenlet_error(context: object, kind: Any, error: Any, trace: Any) -> N
     """Log the error of a greenlet, in place of `handle_error` of gevent's hub, which prints it."""
     hub = gevent.get_hub()
     if not issubclass(kind, hub.NOT_ERROR):
-        _log.error("a greenlet has ended", exc_info=(kind, error, trace))
+        _log.error("a greenlet ended with an error", exc_info=(kind, error, trace))
     if context is None or issubclass(kind, hub.SYSTEM_ERROR):
         hub.handle_system_error(kind, error)
 

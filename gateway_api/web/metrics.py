@@ -88,7 +88,7 @@ def install(app: Flask, user_services: UserServices) -> None:
     # Adds up the files of all workers. The exporter's class for gunicorn does not start in a folder without
     # room.
     exporter = PrometheusMetrics.for_app_factory(path=None, export_defaults=False, registry=registry)
-    if counters.may_count():
+    if counters.has_room():
         exporter.export_defaults(BUCKETS, route, prefix="gateway_api", app=app)
         streams = Gauge(
             "gateway_api_sse_clients", "Open event streams", multiprocess_mode="livesum", registry=registry
@@ -116,7 +116,11 @@ def install(app: Flask, user_services: UserServices) -> None:
             counted, _ = on_thread(pool, exporter.generate_metrics)
         except (OSError, ValueError) as error:
             # The disk has no folder, or a new worker has taken a file over meanwhile.
-            _log.error("scrape without counters: %s", error, extra=logs.extra(request_id=current().id))
+            _log.error(
+                "cannot read the counters, which a scrape lacks: %s",
+                error,
+                extra=logs.extra(request_id=current().id),
+            )
             counted = ""
         return generate_latest(state).decode() + counted + _add_former_counter(counted)
 
@@ -161,7 +165,11 @@ class _StateCollector(Collector):
             found += health.describe_core(told)
         except CoreUnavailable as error:
             found += health.describe_core(error)
-            _log.error("scrape without the core: %s", error, extra=logs.extra(request_id=current().id))
+            _log.error(
+                "cannot read the state of the core, which a scrape lacks: %s",
+                error,
+                extra=logs.extra(request_id=current().id),
+            )
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
             waiting = self._hub.call(GetCounts())
@@ -169,7 +177,11 @@ class _StateCollector(Collector):
             found.append(health.describe_hub(waiting))
         except HubUnavailable as error:
             found.append(health.describe_hub(None))
-            _log.error("scrape without the hub: %s", error, extra=logs.extra(request_id=current().id))
+            _log.error(
+                "cannot read the counts of the hub, which a scrape lacks: %s",
+                error,
+                extra=logs.extra(request_id=current().id),
+            )
         yield from self._describe_dependencies(found)
 
     def _describe_core(self, counts: Statistics) -> Iterator[Metric]:

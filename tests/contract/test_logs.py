@@ -166,6 +166,6 @@ def test_in_json_every_line_is_an_object_and_a_fault_has_its_request_id(
     (request,) = (line for line in lines if line.get("request_id") == "json")
     assert list(request) == ["time", "level", "logger", *REQUEST]
     fault, request = (line for line in lines if line.get("request_id") == "fault")
-    assert fault["message"].startswith("GET /api/v1/health: cannot call")
+    assert fault["message"].startswith("GET /api/v1/health failed: cannot call")
     assert (fault["logger"], request["logger"]) == ("gateway_api.web.errors", "gunicorn.access")
     assert request["status"] == 500

@@ -24,7 +24,7 @@ from gateway_api.auth.tokens import is_static_token
 from gateway_api.base.settings import TOKEN as PROFILE
 from gateway_api.base.settings import Settings
 from gateway_api.serving import configuration
-from gateway_api.serving.configuration import BadAddress, Off, address, address_or_last
+from gateway_api.serving.configuration import BadAddress, Off, choose_address, read_address
 from gateway_api.web.app import create_app
 from gateway_api.web.records import Committed, Configuration, Message, make_list_record
 from gateway_api.web.routes.token_profile import format_uptime
@@ -398,17 +398,17 @@ def test_it_listens_where_the_configuration_says_beyond_loopback_only_when_told_
         profile.commit(Edit("delete", "api.listen_port"))
     else:
         profile.commit(Edit("set", "api.listen_address", listen), Edit("set", "api.listen_port", 9001))
-    assert address(settings_of(profile.socket, GATEWAY_API_TOKEN_BEYOND_LOOPBACK="yes")) == place
+    assert read_address(settings_of(profile.socket, GATEWAY_API_TOKEN_BEYOND_LOOPBACK="yes")) == place
     for allowed in ({}, {"GATEWAY_API_TOKEN_BEYOND_LOOPBACK": "no"}):
         settings = settings_of(profile.socket, **allowed)
         if is_loopback:
-            assert address(settings) == place
+            assert read_address(settings) == place
         else:
             with pytest.raises(BadAddress, match="plain HTTP would show the token"):
-                address(settings)
+                read_address(settings)
     profile.commit(Edit("delete", "api.auth_token"))
     with pytest.raises(Off, match=r"no api\.auth_token"):
-        address(settings_of(profile.socket))
+        read_address(settings_of(profile.socket))
 
 
 @pytest.mark.parametrize("error", [BadAddress("not loopback"), CoreUnavailable("no reply")])
@@ -416,14 +416,14 @@ def test_a_reload_that_finds_no_address_keeps_the_last_one_but_a_start_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     found = Mock(side_effect=[error, "127.0.0.1:9001", error, Off("no token")])
-    monkeypatch.setattr(configuration, "address", found)
+    monkeypatch.setattr(configuration, "read_address", found)
     monkeypatch.setattr(configuration, "_listening", None)
     settings = settings_of(tmp_path / "none")
     with pytest.raises(type(error)):
-        address_or_last(settings)
-    assert [address_or_last(settings) for _ in range(2)] == ["127.0.0.1:9001"] * 2
+        choose_address(settings)
+    assert [choose_address(settings) for _ in range(2)] == ["127.0.0.1:9001"] * 2
     with pytest.raises(Off):
-        address_or_last(settings)
+        choose_address(settings)
 
 
 def test_a_process_that_must_not_listen_ends_with_a_sentence_and_is_not_started_again(

@@ -22,7 +22,7 @@ from gateway_api.base.settings import KNOWN, Settings
 from gateway_api.base.settings import TOKEN as TOKEN_PROFILE
 from gateway_api.base.settings import USERS as USERS_PROFILE
 from gateway_api.serving import users as configuration
-from gateway_api.serving.configuration import common
+from gateway_api.serving.configuration import make_settings
 from gateway_contract.base.variables import log_format, log_level
 from gateway_core.gateways.linux.daemons import daemon, dnsmasq, pppd, pppoe_server
 from gateway_core.gateways.linux.sessions.hooks import TRIGGER
@@ -274,7 +274,7 @@ def test_the_state_of_the_api_is_in_a_folder_that_outlives_a_reboot() -> None:
 def test_the_environment_file_names_every_variable_with_its_default() -> None:
     secret = {"SVC_API_SECRET": "s" * 32}
     users, token = (Settings.from_environment(secret, profile) for profile in (USERS_PROFILE, TOKEN_PROFILE))
-    gunicorn = [vars(configuration), common(TOKEN_PROFILE)]
+    gunicorn = [vars(configuration), make_settings(TOKEN_PROFILE)]
     named = {
         "SVC_API_SECRET": "",
         "GATEWAY_CORE_SOCKET": users.core_socket,

@@ -43,7 +43,7 @@ def test_the_files_have_room_for_all_requests_that_the_document_allows(tmp_path:
     run(
         """
 import json
-counters.begin(None)
+counters.prepare_worker(None)
 from flask import Flask, request
 from prometheus_flask_exporter import PrometheusMetrics
 from gateway_api.web import metrics
@@ -63,13 +63,13 @@ for method, path, status in json.loads(sys.argv[2]):
     )
     assert len(values(tmp_path, "histogram")) == 10 * len(asked)
     sizes = {file.name.rpartition("_")[0]: file.stat().st_size for file in tmp_path.iterdir()}
-    assert sizes == counters.SIZES
+    assert sizes == counters.FILE_BYTES
 
 
 def test_a_worker_continues_the_counters_of_one_that_has_ended(tmp_path: Path) -> None:
     count = """
 ended = counters.find_ended({1})
-counters.begin(ended)
+counters.prepare_worker(ended)
 from prometheus_client import Counter
 Counter("requests", "Requests").inc()
 print(ended, os.getpid())
@@ -80,7 +80,7 @@ print(ended, os.getpid())
         assert ended == str(former)
         assert values(tmp_path, "counter") == [number]
         former = own
-    assert len(list(tmp_path.iterdir())) == len(counters.SIZES)
+    assert len(list(tmp_path.iterdir())) == len(counters.FILE_BYTES)
 
 
 def test_a_worker_without_room_may_not_count_and_all_processes_know_it_until_it_ends(tmp_path: Path) -> None:
@@ -91,13 +91,13 @@ read, write = os.pipe()
 worker = os.fork()
 if not worker:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-    counters.begin(None)
-    os.write(write, str(counters.may_count()).encode())
+    counters.prepare_worker(None)
+    os.write(write, str(counters.has_room()).encode())
     os._exit(0)
 os.waitpid(worker, 0)
-print(os.read(read, 9).decode(), counters.may_count(), counters.workers_without_room())
+print(os.read(read, 9).decode(), counters.has_room(), counters.count_workers_without_room())
 counters.forget(worker)
-print(counters.workers_without_room())
+print(counters.count_workers_without_room())
 """,
         tmp_path,
     )

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.base.http import ROLE, USER, level_of_request, log_fields
+from gateway_api.base.http import ROLE, USER, choose_level, make_log_fields
 from gateway_contract.base.logs import FORMATS, LineFormatter, extra, install, key_value
 from gateway_contract.base.variables import BadSetting, log_format
 from tests.support.log_lines import REQUEST, is_printable_ascii, parsed
@@ -120,8 +120,8 @@ def test_a_poll_that_succeeds_is_for_debugging(
     method: str, path: str, poll: str, status: int, level: int
 ) -> None:
     environ = {"REQUEST_METHOD": method, "PATH_INFO": path} | ({"HTTP_X_POLL": poll} if poll else {})
-    assert level_of_request(environ, status) == level
-    assert level_of_request({"REQUEST_METHOD": "GET"}, 400) == logging.INFO
+    assert choose_level(environ, status) == level
+    assert choose_level({"REQUEST_METHOD": "GET"}, 400) == logging.INFO
 
 
 def request_line(created: float, format: str, **more: Any) -> str:
@@ -135,7 +135,7 @@ def request_line(created: float, format: str, **more: Any) -> str:
     }
     record = logging.LogRecord("gunicorn.access", logging.INFO, "", 0, "", (), None)
     record.created = created
-    record.fields = log_fields(
+    record.fields = make_log_fields(
         environ, request_id=more.get("request_id"), status=200, size=1 << 40, seconds=more.get("seconds")
     )
     return LineFormatter(FORMATS[format]).format(record)
