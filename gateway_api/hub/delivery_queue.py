@@ -1,4 +1,4 @@
-"""A webhook's queue and its delivery log. First attempts are in order, retries come after 5, 30 and 300 s.
+"""Delivery queue of a webhook, and its log. First attempts are in order, retries come after 5, 30 and 300 s.
 
 Each queue has a thread, so that a slow or dead receiver delays no other. A receiver that fails three times
 in a row is paused. Without a pause, a receiver that rejects at once would keep its thread busy, and all
@@ -7,16 +7,18 @@ threads share one interpreter.
 A pause and the four attempts of a message:
 
 - A pause delays first attempts only. A retry is made at its time, since the contract fixes it.
-- When a pause is over, the oldest message without an attempt is sent, as a probe. This is the first of its
-  four attempts; retries follow if it fails. So a probe sends no message a fifth time, and none too early.
+- When a pause is over, the oldest message without an attempt is sent, as a probe. The probe is the first of
+  the four attempts of its message; retries follow if it fails. So a probe sends no message a fifth time, and
+  none too early.
 - If the probe fails, the next pause begins, of 5, 10 and then always 15 s, and the next oldest message is the
   next probe.
 - Any success ends the pause: of a probe, a retry or a test. All messages without an attempt follow at once,
-  in order. Those that had one keep the times of their retries.
-- If all that waits had an attempt, there is no probe: a retry tries the receiver, or a new message at once.
+  in order. Messages that had an attempt keep the times of their retries.
+- If all waiting messages had an attempt, there is no probe: a retry tries the receiver, or a new message at
+  once.
 
-In a long outage each probe is a message that may use up its four attempts. It is then logged and counted as
-skipped, as without a pause. All others wait, as long as there is room.
+In a long outage each probe is a message that may use up its four attempts. The message is then logged and
+counted as skipped, as without a pause. All others wait, as long as there is room.
 
 Messages that wait for a first attempt are held once for all queues, in a backlog in which a queue has only
 its place. So a message takes the same memory however many receivers are dead, and to drop messages is to move
@@ -43,31 +45,31 @@ from gateway_api.hub.interface import (
 )
 from gateway_api.hub.sender import AttemptResult, WebhookMessage
 
-#: Messages that wait, those for a retry included.
-MOST_WAITING = 10_000
-#: The same while the receiver responds quickly. After a restart of the gateway, sessions come up faster than
-#: any receiver accepts them.
-MOST_WAITING_IN_A_BURST = 100_000
-#: Seconds of an attempt that counts as quick.
-_QUICK = 0.25
+#: Messages that wait, messages for a retry included.
+MAX_WAITING = 10_000
+#: Messages that wait while the receiver responds quickly. After a restart of the gateway, sessions come up
+#: faster than any receiver accepts them.
+MAX_WAITING_IN_BURST = 100_000
+#: An attempt of fewer seconds counts as quick.
+_QUICK_SECONDS = 0.25
 #: Seconds for which a receiver still counts as quick without such an attempt: a single one that hangs is no
 #: reason to drop a burst.
 _QUICK_FOR_SECONDS = 15.0
 
-#: After so many messages, the backlog frees those that no queue needs.
-_MESSAGES_UNTIL_TIDY = 1000
+#: After so many messages, the backlog frees the messages that no queue needs.
+_MESSAGES_PER_TIDY = 1000
 
 
 class Backlog:
-    """Messages by number, from 1 on. `clock` gives monotonic seconds. Its queues share the `lock`; methods
-    that do not acquire it require that the caller holds it."""
+    """Backlog of messages for queues, by number from 1 on. `clock` gives monotonic seconds. Queues share the
+    `lock`; a method that does not acquire the lock requires that the caller holds it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.lock = threading.Lock()
         self._queues: list[DeliveryQueue] = []
         self._held: deque[tuple[float, WebhookMessage]] = deque()
-        self._untidy = 0
+        self._messages_since_tidy = 0
         #: The number of the last message.
         self.newest = 0
 
@@ -81,11 +83,11 @@ class Backlog:
             added = len(self._held) - before
             self.newest += added
             for queue in self._queues:
-                if queue.listens:
+                if queue.is_listening:
                     queue.wake()
-            self._untidy += added
-            if self._untidy >= _MESSAGES_UNTIL_TIDY:
-                self._tidy()
+            self._messages_since_tidy += added
+            if self._messages_since_tidy >= _MESSAGES_PER_TIDY:
+                self._free_messages()
 
     def join(self, queue: "DeliveryQueue") -> None:
         """Add a queue, which gets messages from now on. Acquires the lock."""
@@ -94,17 +96,18 @@ class Backlog:
             self._queues.append(queue)
 
     def leave(self, queue: "DeliveryQueue") -> None:
+        """Remove a queue, if it has joined."""
         if queue in self._queues:
             self._queues.remove(queue)
-            self._tidy()
+            self._free_messages()
 
     def get(self, number: int) -> tuple[float, WebhookMessage]:
-        """Return the arrival of a message in seconds, and the message. Its number is after some queue's
-        place."""
+        """Return the arrival of a message in seconds, and the message. The number is higher than the place of
+        some queue."""
         return self._held[number - self.newest - 1]
 
-    def _tidy(self) -> None:
-        self._untidy = 0
+    def _free_messages(self) -> None:
+        self._messages_since_tidy = 0
         for queue in self._queues:
             queue.make_room()
         wanted = self.newest - min((one.place for one in self._queues), default=self.newest)
@@ -113,22 +116,22 @@ class Backlog:
 
 
 class Pause:
-    """The pause of one receiver, which the first success ends. Times are monotonic seconds."""
+    """Pause of one receiver, which the first success ends. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self.end()
 
     def end(self) -> None:
-        """After an attempt that succeeded."""
+        """End the pause, after an attempt that succeeded."""
         self._failures = 0
-        #: Its length, 0 without a pause.
+        #: The length of the pause, 0 without a pause.
         self._seconds = 0.0
-        #: No first attempt is made until then. The next one is the probe: its failure begins another pause,
-        #: which is longer.
+        #: No first attempt is made until then. The next one is the probe: its failure begins a longer pause.
         self.until = -math.inf
 
-    def failed(self, now: float, *, probe: bool) -> float | None:
-        """After an attempt that failed. Returns the length of the pause that begins, None if none does."""
+    def add_failure(self, now: float, *, probe: bool) -> float | None:
+        """Count an attempt that failed. Return the seconds of the pause that begins, None if no pause
+        begins."""
         self._failures += 1
         if self._failures < PAUSE_AFTER or (self._seconds and not probe):
             return None
@@ -138,23 +141,22 @@ class Pause:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingMessage:
     #: Monotonic seconds. A first attempt is due when the message arrives.
     due: float
     #: Messages are numbered in the order in which they arrive.
     number: int
     message: WebhookMessage
     attempts: int = 0
-    #: Whether it is still in the backlog.
-    new: bool = False
+    in_backlog: bool = False
 
-    def __lt__(self, other: "_Waiting") -> bool:
+    def __lt__(self, other: "_WaitingMessage") -> bool:
         return (self.due, self.number) < (other.due, other.number)
 
 
 @dataclass
 class Counts:
-    """Since the webhook was registered."""
+    """Counts of messages since the webhook was registered."""
 
     delivered: int = 0
     failed: int = 0
@@ -163,8 +165,8 @@ class Counts:
 
 
 class DeliveryQueue:
-    """Delivers the messages of a backlog with `send`, in the thread that calls `run`. `clock` gives monotonic
-    seconds, `wall` epoch seconds."""
+    """Queue that delivers the messages of a backlog with `send`, in the thread that calls `run`. `clock`
+    gives monotonic seconds, `wall` epoch seconds."""
 
     def __init__(
         self,
@@ -179,43 +181,44 @@ class DeliveryQueue:
         self._backlog = backlog
         self._changed = threading.Condition(backlog.lock)
         #: Messages that are not in the backlog, by the number of their attempts: tests first, then retries.
-        #: Each line is in the order of due times and of numbers, since attempts end one after another, and
-        #: the wait after the same number of them is the same.
-        self._own: list[deque[_Waiting]] = [deque() for _ in range(len(RETRIES) + 1)]
+        #: Each line is in the order of due times and of numbers: attempts end one after another, and the wait
+        #: after the same number of attempts is the same.
+        self._own: list[deque[_WaitingMessage]] = [deque() for _ in range(len(RETRIES) + 1)]
         self._pause = Pause()
         #: Epoch seconds from which the next message is sent, as a probe. None while the receiver is not
         #: paused.
         self.paused_until: float | None = None
         #: Epoch seconds of the first failure since the last success. None while the last attempt succeeded.
         self.failing_since: float | None = None
-        #: The receiver counts as quick until this time. A quick attempt makes it infinite.
-        self._takes_until = math.inf
+        #: The receiver counts as quick until this time. A quick attempt makes the time infinite.
+        self._quick_until = math.inf
         self._closed = False
         self._log: deque[Delivery] = deque(maxlen=LOGGED)
         self._counts = Counts()
-        #: The number of the last message that it took or dropped.
+        #: The number of the last message of the backlog that the queue took or dropped.
         self.place = 0
-        #: Whether `wake` is called when a message arrives.
-        self.listens = False
+        #: True if `wake` is called when a message arrives.
+        self.is_listening = False
         backlog.join(self)
 
     def __len__(self) -> int:
         """Return the number of messages that wait."""
         with self._changed:
             self.make_room()
-            return sum(self._lengths())
+            return sum(self._count_waiting())
 
     @property
     def counts(self) -> Counts:
+        """Counts of this moment."""
         with self._changed:
             self.make_room()
             return replace(self._counts)
 
     def test(self, message: WebhookMessage) -> None:
-        """Add a message for this receiver alone. It is also sent in a pause, and may end the pause."""
+        """Add a message for this receiver alone, which is also sent in a pause, and may end the pause."""
         with self._changed:
             if not self._closed:
-                self._own[0].append(_Waiting(self._clock(), self._backlog.newest, message))
+                self._own[0].append(_WaitingMessage(self._clock(), self._backlog.newest, message))
                 self.wake()
 
     def close(self) -> None:
@@ -228,7 +231,7 @@ class DeliveryQueue:
             self.place = self._backlog.newest
             self.wake()
 
-    def log(self) -> list[Delivery]:
+    def read_log(self) -> list[Delivery]:
         """Return the last deliveries, the newest first."""
         with self._changed:
             self.make_room()
@@ -236,24 +239,24 @@ class DeliveryQueue:
 
     def run(self) -> None:
         """Deliver until the queue is closed."""
-        while (one := self._next()) is not None:
+        while (one := self._take()) is not None:
             started = self._wall()
             self._settle(one, self._send(one.message), started)
 
     def wake(self) -> None:
-        """End the wait for a message. With the lock of the backlog."""
+        """End the wait for a message. The caller holds the lock."""
         self._changed.notify()
 
     def make_room(self) -> None:
-        """Drop the oldest messages when too many wait: those for a retry or those in the backlog, whichever
-        are more. So a few retries drop no new message, and a message that failed once has its retries while
-        the queue of a dead receiver is full."""
-        taking = self._clock() < self._takes_until
-        most = MOST_WAITING_IN_A_BURST if taking else MOST_WAITING
-        while not self._closed and (excess := sum(lengths := self._lengths()) - most) > 0:
-            own, new = lengths
-            if new >= own:
-                dropped = min(excess, new)
+        """Drop the oldest messages when too many wait: messages for a retry or messages in the backlog,
+        whichever are more. So a few retries drop no new message, and a message that failed once has its
+        retries while the queue of a dead receiver is full. The caller holds the lock."""
+        is_quick = self._clock() < self._quick_until
+        limit = MAX_WAITING_IN_BURST if is_quick else MAX_WAITING
+        while not self._closed and (excess := sum(waiting := self._count_waiting()) - limit) > 0:
+            own, in_backlog = waiting
+            if in_backlog >= own:
+                dropped = min(excess, in_backlog)
                 oldest, attempts = self._backlog.get(self.place + 1)[1], 0
                 self.place += dropped
             else:
@@ -266,37 +269,40 @@ class DeliveryQueue:
             self._counts.dropped += dropped
             self._record(Delivery(oldest.id, oldest.event, attempts, DeliveryResult.DROPPED, dropped=dropped))
 
-    def _lengths(self) -> tuple[int, int]:
-        """Return the numbers of messages that wait: of the queue's own, and in the backlog."""
+    def _count_waiting(self) -> tuple[int, int]:
+        """Return the number of messages that wait for a retry or are tests, and the number in the backlog."""
         return sum(map(len, self._own)), self._backlog.newest - self.place if not self._closed else 0
 
-    def _next(self) -> _Waiting | None:
+    def _take(self) -> _WaitingMessage | None:
+        """Wait for the next message that is due, and return it. None: the queue is closed."""
         with self._changed:
             while not self._closed:
                 self.make_room()
-                now, first = self._clock(), self._first()
+                now, first = self._clock(), self._peek()
                 if first is not None and first.due <= now:
-                    self._takes_until = min(self._takes_until, now + _QUICK_FOR_SECONDS)
-                    if first.new:
+                    self._quick_until = min(self._quick_until, now + _QUICK_FOR_SECONDS)
+                    if first.in_backlog:
                         self.place = first.number
                     else:
                         self._own[first.attempts].popleft()
                     return first
                 # While an older message waits for the end of a pause, a new one changes nothing.
-                self.listens = self.place == self._backlog.newest
+                self.is_listening = self.place == self._backlog.newest
                 self._changed.wait(first.due - now if first is not None else None)
-                self.listens = False
+                self.is_listening = False
             return None
 
-    def _first(self) -> _Waiting | None:
-        """Return the message that is due first."""
+    def _peek(self) -> _WaitingMessage | None:
+        """Return the message that is due first, or None."""
         heads = [line[0] for line in self._own if line]
         if self.place < self._backlog.newest:
             arrived, message = self._backlog.get(self.place + 1)
-            heads.append(_Waiting(max(arrived, self._pause.until), self.place + 1, message, new=True))
+            heads.append(
+                _WaitingMessage(max(arrived, self._pause.until), self.place + 1, message, in_backlog=True)
+            )
         return min(heads, default=None)
 
-    def _settle(self, one: _Waiting, outcome: AttemptResult, started: float) -> None:
+    def _settle(self, one: _WaitingMessage, outcome: AttemptResult, started: float) -> None:
         with self._changed:
             if self._closed:
                 return
@@ -307,21 +313,21 @@ class DeliveryQueue:
                 self._counts.delivered += 1
                 self._pause.end()
                 self.paused_until = self.failing_since = None
-                if outcome.seconds < _QUICK:
-                    self._takes_until = math.inf
+                if outcome.seconds < _QUICK_SECONDS:
+                    self._quick_until = math.inf
             else:
                 result = DeliveryResult.FAILED if attempts <= len(RETRIES) else DeliveryResult.SKIPPED
                 self._counts.failed += 1
                 if self.failing_since is None:
                     self.failing_since = started
                 now = self._clock()
-                pause = self._pause.failed(now, probe=one.new)
+                pause = self._pause.add_failure(now, probe=one.in_backlog)
                 if pause is not None:
                     self.paused_until = paused_until = self._wall() + pause
                 if attempts <= len(RETRIES):
                     wait = RETRIES[attempts - 1]
                     next_attempt_at = self._wall() + wait
-                    self._own[attempts].append(_Waiting(now + wait, one.number, one.message, attempts))
+                    self._own[attempts].append(_WaitingMessage(now + wait, one.number, one.message, attempts))
                 else:
                     self._counts.skipped += 1
             self._record(

@@ -26,7 +26,7 @@ LOGGED = 100
 
 
 class DeliveryResult(Enumeration):
-    """The result of an attempt."""
+    """Result of an attempt."""
 
     DELIVERED = "delivered", "The receiver accepted the message."
     FAILED = "failed", "The attempt failed."
@@ -44,14 +44,14 @@ MessageId = Annotated[str, about("Same for every attempt of a message.", "84a7e8
 
 
 class WebhookOrigin(Enumeration):
-    """Where a webhook comes from."""
+    """Origin of a webhook."""
 
     REGISTERED = "registered", "A request registered it. It ends with the API."
     DECLARED = "declared", "The running configuration declares it."
 
 
 class WebhookState(Enumeration):
-    """How the deliveries of a webhook go."""
+    """State of the deliveries of a webhook."""
 
     WELL = "well", "The last attempt succeeded, or there was none yet."
     FAILING = "failing", "The last attempt failed."
@@ -59,7 +59,7 @@ class WebhookState(Enumeration):
 
 
 class Webhook(Record, frozen=True):
-    """A receiver of events, registered or declared."""
+    """Receiver of events, registered or declared."""
 
     id: WebhookId
     url: Url
@@ -81,7 +81,7 @@ class Webhook(Record, frozen=True):
 
 
 class Delivery(Record, frozen=True):
-    """An entry of a delivery log."""
+    """Entry of a delivery log."""
 
     message_id: MessageId
     event: Annotated[str, about("Event name.", "session.up")]
@@ -111,18 +111,18 @@ class WebhookCounts(Record, frozen=True):
 
 
 class GetCounts(Method[WebhookCounts], frozen=True):
-    """The numbers of webhooks and of messages, waiting and past."""
+    """Return the numbers of webhooks and of messages, waiting and past."""
 
 
 class WebhooksReply(Record, frozen=True):
-    """The webhooks."""
+    """Webhooks of the hub."""
 
     webhooks: Annotated[tuple[Webhook, ...], about("All webhooks, the oldest first.")]
     count: Annotated[int, count("How many there are.", 1)]
 
 
 class ListWebhooks(Method[WebhooksReply], frozen=True):
-    """All webhooks, the oldest first."""
+    """List all webhooks, the oldest first."""
 
 
 class WebhookReply(Record, frozen=True):
@@ -130,13 +130,13 @@ class WebhookReply(Record, frozen=True):
 
 
 class GetWebhook(Method[WebhookReply], frozen=True):
-    """One webhook."""
+    """Return a webhook."""
 
     id: WebhookId
 
 
 class AddWebhook(Method[WebhookReply], frozen=True):
-    """Registers a receiver."""
+    """Register a receiver."""
 
     url: Url
     events: Events
@@ -150,21 +150,21 @@ class AddWebhook(Method[WebhookReply], frozen=True):
 
 
 class RemoveWebhook(Method[WebhookReply], frozen=True):
-    """Deletes a registration, and all messages that wait for it. The reply has its last record. Fails for a
+    """Delete a registration, and all messages that wait for it. The reply has its last record. Fails for a
     declared webhook."""
 
     id: WebhookId
 
 
 class DeliveriesReply(Record, frozen=True):
-    """A delivery log."""
+    """Delivery log of a webhook."""
 
     deliveries: Annotated[tuple[Delivery, ...], about("Attempts, the newest first.")]
     count: Annotated[int, count("How many there are.", 1)]
 
 
 class ListDeliveries(Method[DeliveriesReply], frozen=True):
-    """The last 100 entries of a webhook's delivery log, newest first."""
+    """List the last 100 entries of the delivery log of a webhook, newest first."""
 
     id: WebhookId
 
@@ -174,19 +174,20 @@ class TestReply(Record, frozen=True):
 
 
 class TestWebhook(Method[TestReply], frozen=True):
-    """Sends a test message, with retries like any other. It is sent during a pause, too, and may end it."""
+    """Send a test message, with retries like any other. The message is sent during a pause, too, and may end
+    the pause."""
 
     id: WebhookId
 
 
 class WebhookNotFoundError(Failure, frozen=True):
-    """There is no webhook with that id."""
+    """No webhook has that id."""
 
     id: WebhookId
 
 
 class WebhookDeclaredError(Failure, frozen=True):
-    """The configuration declares the webhook: it ends with a commit."""
+    """The configuration declares the webhook: only a commit can remove it."""
 
     path: Annotated[
         str, about("Its path in the configuration.", 'api.webhooks.receivers."https://noc.example/hook"')
@@ -209,8 +210,8 @@ HUB = Contract(
 
 
 class Hub(ContractClient):
-    """Its methods raise HubUnavailable, NotFound for a webhook that does not exist, and Conflict if there are
-    too many, or if a webhook that is to go is declared."""
+    """Client of the hub. Methods raise HubUnavailable, NotFound for an unknown webhook, and Conflict for one
+    webhook too many, or for the removal of a declared webhook."""
 
     contract, unavailable = HUB, HubUnavailable
 

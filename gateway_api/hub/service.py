@@ -1,4 +1,4 @@
-"""The hub as a part of gunicorn's arbiter: the threads that serve it.
+"""Hub of the webhooks, and its threads in gunicorn's arbiter.
 
 A fork copies one thread and all descriptors. So everything that the threads need is imported before the first
 fork: a worker could inherit half a module. And each worker gives up the sockets that it inherited: otherwise
@@ -7,41 +7,239 @@ The lock of the C library's resolver is left, as no worker resolves a name.
 """
 
 import encodings.idna  # noqa: F401 - otherwise imported when the first name is resolved
+import hashlib
 import logging
 import os
+import secrets
 import stat
 import stringprep  # noqa: F401 - as above
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+
+from msgspec import structs
 
 from gateway_api.base.core_events import Events
 from gateway_api.base.retry import repeat
 from gateway_api.base.settings import Settings
-from gateway_api.hub.interface import HUB
-from gateway_api.hub.registry import Registry
-from gateway_api.hub.sender import DeniedNetworks, make_message
+from gateway_api.hub import interface as wire
+from gateway_api.hub.delivery_queue import Backlog, Counts, DeliveryQueue
+from gateway_api.hub.interface import HUB, WebhookOrigin, WebhookState
+from gateway_api.hub.sender import DeniedNetworks, Sender, WebhookMessage, make_message, make_test_message
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
+from gateway_contract.base.texts import PathSegment, format_path
 from gateway_contract.contract import bind_handlers
-from gateway_contract.core.configuration import GetApiSettings
+from gateway_contract.core.configuration import GetApiSettings, Receiver
+from gateway_contract.core.sessions import EventName
 from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 from gateway_contract.varlink.dispatcher import Dispatcher, Identity
 from gateway_contract.varlink.server import Server
 from gateway_contract.version import PRODUCT, VERSION
 
+#: Registered webhooks. The configuration has a limit of its own for declared ones.
+MAX_WEBHOOKS = 100
+#: Seconds between two checks of the deadlines of attempts.
+_WATCH_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Webhook with its queue and its sender."""
+
+    webhook: wire.Webhook
+    queue: DeliveryQueue
+    sender: Sender
+
+    def make_record(self) -> wire.Webhook:
+        """Return the webhook with the state of its receiver."""
+        paused_until, failing_since = self.queue.paused_until, self.queue.failing_since
+        state = WebhookState.WELL
+        if failing_since is not None:
+            state = WebhookState.FAILING if paused_until is None else WebhookState.PAUSED
+        return structs.replace(
+            self.webhook, paused_until=paused_until, state=state, failing_since=failing_since
+        )
+
+    @property
+    def is_declared(self) -> bool:
+        return self.webhook.origin == WebhookOrigin.DECLARED
+
+
+class Registry:
+    """Registry of the webhooks, and the methods of the hub's interface. The workers have checked the
+    parameters of calls. `denied` and `certificates` are for each `Sender`."""
+
+    def __init__(self, denied: Callable[[], Iterable[str]], certificates: str | None) -> None:
+        self._denied = denied
+        self._certificates = certificates
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        #: Backlogs by the events of their messages.
+        self._backlogs: dict[frozenset[str], Backlog] = {}
+        #: The counts of removed webhooks.
+        self._removed_counts = Counts()
+        #: The sender of each thread. The thread of a removed webhook ends with its last attempt.
+        self._senders: set[Sender] = set()
+
+    def __len__(self) -> int:
+        """Return the number of webhooks."""
+        return len(self._entries)
+
+    def get_counts(self, _: wire.GetCounts) -> wire.WebhookCounts:
+        with self._lock:
+            queues = [entry.queue for entry in self._entries.values()]
+            paused = sum(queue.paused_until is not None for queue in queues)
+            counts = _add_up([self._removed_counts, *(queue.counts for queue in queues)])
+            return wire.WebhookCounts(len(queues), paused, sum(map(len, queues)), **vars(counts))
+
+    def list_webhooks(self, _: wire.ListWebhooks) -> wire.WebhooksReply:
+        with self._lock:
+            webhooks = tuple(entry.make_record() for entry in self._entries.values())
+        return wire.WebhooksReply(webhooks, len(webhooks))
+
+    def get_webhook(self, call: wire.GetWebhook) -> wire.WebhookReply:
+        with self._lock:
+            return wire.WebhookReply(self._find(call.id).make_record())
+
+    def add_webhook(self, call: wire.AddWebhook) -> wire.WebhookReply:
+        webhook = wire.Webhook(f"wh_{secrets.token_hex(8)}", call.url, call.events, None)
+        with self._lock:
+            if sum(not entry.is_declared for entry in self._entries.values()) >= MAX_WEBHOOKS:
+                raise HUB.error(wire.TooManyWebhooksError(MAX_WEBHOOKS))
+            self._add(webhook, call.secret)
+        return wire.WebhookReply(webhook)
+
+    def remove_webhook(self, call: wire.RemoveWebhook) -> wire.WebhookReply:
+        with self._lock:
+            entry = self._find(call.id)
+            if entry.is_declared:
+                raise HUB.error(wire.WebhookDeclaredError(_path_of_receiver(entry.webhook.url)))
+            record = entry.make_record()
+            self._remove(entry)
+            return wire.WebhookReply(record)
+
+    def declare(self, receivers: Iterable[Receiver]) -> None:
+        """Replace the declared webhooks, after a start or commit. A webhook with the same URL and events
+        keeps its queue and its state; its secret may change."""
+        wanted = {_make_declared(receiver): receiver for receiver in receivers}
+        with self._lock:
+            declared = {entry.webhook.id: entry for entry in self._entries.values() if entry.is_declared}
+            kept = {webhook.id for webhook in wanted}.intersection(
+                id for id, entry in declared.items() if entry.webhook in wanted
+            )
+            for id, entry in declared.items():
+                if id not in kept:
+                    LOG.info(
+                        "a webhook is not declared any more: %d waiting messages dropped", len(entry.queue)
+                    )
+                    self._remove(entry)
+            for webhook, receiver in wanted.items():
+                if webhook.id in kept:
+                    declared[webhook.id].sender.secret = receiver.secret
+                else:
+                    self._add(webhook, receiver.secret)
+
+    def list_deliveries(self, call: wire.ListDeliveries) -> wire.DeliveriesReply:
+        deliveries = tuple(self.queue(call.id).read_log())
+        return wire.DeliveriesReply(deliveries, len(deliveries))
+
+    def test_webhook(self, call: wire.TestWebhook) -> wire.TestReply:
+        message = make_test_message(time.time())
+        self.queue(call.id).test(message)
+        return wire.TestReply(message.id)
+
+    def queue(self, id: str) -> DeliveryQueue:
+        """Return the queue of a webhook. Raises WebhookNotFoundError."""
+        with self._lock:
+            return self._find(id).queue
+
+    def offer(self, messages: list[WebhookMessage]) -> None:
+        """Add messages to the queues of the webhooks that want their events."""
+        with self._lock:
+            backlogs = list(self._backlogs.items())
+        for events, backlog in backlogs:
+            backlog.offer(message for message in messages if message.event in events)
+
+    def watch(self) -> None:
+        """End attempts at their deadlines. Never returns."""
+        while True:
+            time.sleep(_WATCH_SECONDS)
+            with self._lock:
+                senders = list(self._senders)
+            for sender in senders:
+                sender.cut(time.monotonic())
+
+    def _add(self, webhook: wire.Webhook, secret: str | None) -> None:
+        """Add a webhook, and start its thread. The caller holds the lock."""
+        sender = Sender(webhook.url, secret, self._denied, self._certificates)
+        queue = DeliveryQueue(sender.send, self._backlogs.setdefault(frozenset(webhook.events), Backlog()))
+        try:
+            threading.Thread(target=self._deliver, args=(queue, sender), daemon=True).start()
+        except RuntimeError:
+            # Without a thread, the queue would only grow.
+            queue.close()
+            raise
+        self._entries[webhook.id] = _Entry(webhook, queue, sender)
+        self._senders.add(sender)
+
+    def _remove(self, entry: _Entry) -> None:
+        """Remove a webhook, and drop its messages. The caller holds the lock."""
+        del self._entries[entry.webhook.id]
+        # Before it is counted: otherwise an attempt that ends in between would be in no sum.
+        entry.queue.close()
+        self._removed_counts = _add_up([self._removed_counts, entry.queue.counts])
+
+    def _deliver(self, queue: DeliveryQueue, sender: Sender) -> None:
+        try:
+            queue.run()
+        except BaseException:
+            LOG.critical("the deliveries of a webhook have stopped until the API restarts", exc_info=True)
+            raise
+        finally:
+            with self._lock:
+                self._senders.discard(sender)
+            sender.close()
+
+    def _find(self, id: str) -> _Entry:
+        try:
+            return self._entries[id]
+        except KeyError:
+            raise HUB.error(wire.WebhookNotFoundError(id)) from None
+
+
+def _make_declared(receiver: Receiver) -> wire.Webhook:
+    """Return the declared webhook of a receiver, with the same id after each start, in whatever order the
+    events are."""
+    # Not a hash of OpenSSL, whose locks a worker could inherit.
+    id = f"wh_{hashlib.blake2b(receiver.url.encode(), digest_size=8).hexdigest()}"
+    events = tuple(name.value for name in EventName if name in receiver.events)
+    return wire.Webhook(id, receiver.url, events, None, WebhookOrigin.DECLARED)
+
+
+def _path_of_receiver(url: str) -> str:
+    return format_path(
+        (PathSegment("api"), PathSegment("webhooks"), PathSegment("receivers"), PathSegment(url))
+    )
+
+
+def _add_up(counts: list[Counts]) -> Counts:
+    return Counts(*(sum(getattr(one, field.name) for one in counts) for field in fields(Counts)))
+
+
 _IDENTITY = Identity("gateway-api", f"{PRODUCT} hub", VERSION, "urn:gateway-api")
-_PAUSE = 0.2
+_RETRY_SECONDS = 0.2
 #: Seconds between two looks for the first workers.
-_FORKS = 0.05
+_FORK_POLL_SECONDS = 0.05
 
 
-def start(settings: Settings, forked: Callable[[], bool] = lambda: True) -> None:
-    """Start the threads of the hub. `forked` tells whether there are all workers. Raises AlreadyServed and
-    OSError."""
+def start(settings: Settings, has_forked: Callable[[], bool] = lambda: True) -> None:
+    """Start the threads of the hub. `has_forked` returns True when all workers exist. Raises AlreadyServed
+    and OSError."""
     # urllib3 logs invalid headers of a receiver with the whole URL.
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
     core = CoreClient(Client(settings.core_socket))
@@ -52,7 +250,7 @@ def start(settings: Settings, forked: Callable[[], bool] = lambda: True) -> None
     for target in (
         server.serve_forever,
         registry.watch,
-        partial(_configure, core, registry, denied, configured, forked),
+        partial(_configure, core, registry, denied, configured, has_forked),
         partial(_feed, Events(core), registry, configured),
     ):
         threading.Thread(target=target, daemon=True).start()
@@ -63,13 +261,13 @@ def _configure(
     registry: Registry,
     denied: DeniedNetworks,
     configured: threading.Event,
-    forked: Callable[[], bool],
+    has_forked: Callable[[], bool],
 ) -> None:
     """Follow the denied networks and the declared webhooks of the running configuration. Set the event after
     the first reply or error."""
     # Their deliveries begin at once, and a fork would wait for what they do by TLS.
-    while not forked():
-        time.sleep(_FORKS)
+    while not has_forked():
+        time.sleep(_FORK_POLL_SECONDS)
 
     def follow() -> Iterator[None]:
         try:
@@ -87,7 +285,7 @@ def _configure(
         time.sleep(seconds)
 
     fault = "the declared webhooks are not as the configuration has them"
-    for _ in repeat(follow, pause, "follow the declared webhooks", LOG, seconds=_PAUSE, fault=fault):
+    for _ in repeat(follow, pause, "follow the declared webhooks", LOG, seconds=_RETRY_SECONDS, fault=fault):
         configured.set()
 
 
@@ -109,8 +307,8 @@ def _feed(events: Events, registry: Registry, configured: threading.Event) -> No
 
 
 def give_up_sockets(kept: Iterable[int]) -> None:
-    """In a worker: replaces all inherited sockets by /dev/null, except these descriptors. It does not close
-    them: their objects would close the descriptors again, when others have the same numbers."""
+    """Replace all inherited sockets of a worker by /dev/null, except the descriptors in `kept`. They are not
+    closed: their objects would close the descriptors again, when others have the same numbers."""
     # Under systemd, standard output and standard error are sockets.
     stay = {0, 1, 2, *kept}
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

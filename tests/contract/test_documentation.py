@@ -6,7 +6,7 @@ import pytest
 from marshmallow import validate
 
 from gateway_api.events import streams
-from gateway_api.hub.registry import MAX_WEBHOOKS
+from gateway_api.hub.service import MAX_WEBHOOKS
 from gateway_api.serving.connections import Limits
 from gateway_api.web.parse import MAX_BODY
 from gateway_api.web.schemas.requests import EditConfigurationSchema

@@ -11,8 +11,8 @@ import pytest
 
 from gateway_api.hub.delivery_queue import (
     LOGGED,
-    MOST_WAITING,
-    MOST_WAITING_IN_A_BURST,
+    MAX_WAITING,
+    MAX_WAITING_IN_BURST,
     Backlog,
     DeliveryQueue,
 )
@@ -110,14 +110,14 @@ def pass_to(queue: Alone, clock: SteppedClock, now: float) -> None:
 
 def settled(queue: DeliveryQueue, attempts: int) -> list[Delivery]:
     """The log when so many attempts have ended, the oldest first."""
-    wait_for(f"{attempts} attempts", lambda: len(queue.log()) >= attempts, 10)
-    return queue.log()[::-1]
+    wait_for(f"{attempts} attempts", lambda: len(queue.read_log()) >= attempts, 10)
+    return queue.read_log()[::-1]
 
 
 def rests(queue: Alone, offered: int) -> bool:
     """Whether nothing is due, and no attempt under way, of so many messages that were offered."""
     with queue.backlog.lock:
-        first = queue._first()
+        first = queue._peek()
         due = first is not None and first.due <= queue._clock()
     counts = queue.counts
     return not due and len(queue) + counts.delivered + counts.skipped + counts.dropped == offered
@@ -175,7 +175,9 @@ def test_the_log_keeps_100_entries_with_the_newest_first() -> None:
         queue.offer(messages(1, 250))
         wait_for("all of them", lambda: queue.counts.delivered == 250, 10)
         assert LOGGED == 100
-        assert [entry.message_id for entry in queue.log()] == [sent.id for sent in messages(151, 250)[::-1]]
+        assert [entry.message_id for entry in queue.read_log()] == [
+            sent.id for sent in messages(151, 250)[::-1]
+        ]
 
 
 def test_an_attempt_under_way_when_the_queue_closes_is_its_last_and_nothing_more_is_taken() -> None:
@@ -198,14 +200,14 @@ def test_beyond_10000_the_oldest_messages_are_dropped_counted_and_logged_once() 
     with running(failing("life-0")) as (queue, receiver, clock):
         hang(queue, receiver, clock)
         queue.offer(messages(2, 10_000))
-        assert (len(queue), queue.counts.dropped) == (MOST_WAITING, 0) == (10_000, 0)
+        assert (len(queue), queue.counts.dropped) == (MAX_WAITING, 0) == (10_000, 0)
         queue.offer(messages(10_001, 10_100))
-        newest, *others = queue.log()
+        newest, *others = queue.read_log()
         assert newest == Delivery("life-2", "session.up", 0, "dropped", dropped=100)
         # What is dropped in a row is one entry that grows.
         queue.offer(messages(10_101, 10_130))
         assert (len(queue), queue.counts.dropped) == (10_000, 130)
-        assert [entry.dropped for entry in queue.log()] == [130, *(0 for _ in others)] == [130, 0]
+        assert [entry.dropped for entry in queue.read_log()] == [130, *(0 for _ in others)] == [130, 0]
         receiver.gate.set()
         wait_for("all that waited", lambda: queue.counts.delivered == 10_000, 20)
         # Message 0 was attempted before, and its retry is due.
@@ -220,10 +222,10 @@ def test_100000_messages_wait_for_a_receiver_that_takes_quickly() -> None:
         queue.offer([message(1)])
         wait_for("the attempt under way", lambda: len(receiver.attempts) == 2, 10)
         queue.offer(messages(2, 100_001))
-        assert (len(queue), queue.counts.dropped) == (MOST_WAITING_IN_A_BURST, 0) == (100_000, 0)
+        assert (len(queue), queue.counts.dropped) == (MAX_WAITING_IN_BURST, 0) == (100_000, 0)
         queue.offer(messages(100_002, 100_003))
         assert (len(queue), queue.counts.dropped) == (100_000, 2)
-        assert queue.log()[0] == Delivery("life-2", "session.up", 0, "dropped", dropped=2)
+        assert queue.read_log()[0] == Delivery("life-2", "session.up", 0, "dropped", dropped=2)
 
 
 SLOW = AttemptResult(200, None, 0.5)
@@ -269,7 +271,7 @@ def test_messages_that_were_attempted_keep_their_attempts_while_a_queue_is_full(
         clock.now += 20
         for first in range(4, 40_004, 1000):
             queue.offer(messages(first, first + 999))
-        assert len(queue) == MOST_WAITING
+        assert len(queue) == MAX_WAITING
         for _ in range(4):
             pass_to(queue, clock, clock.now + 400)
             wait_for("what is due", lambda: rests(queue, 40_003), 10)
@@ -290,8 +292,8 @@ def test_what_waits_for_a_retry_is_dropped_where_it_is_more_than_what_is_new() -
         queue.offer([message(18_001)])
         wait_for("the first retry", lambda: len(receiver.attempts) == 18_001, 10)
         assert (len(queue), queue.counts.dropped) == (9_999, 2_001)
-        assert queue.log()[0].message_id in ("life-1", "life-2")
-        assert queue.log()[0].attempt == 1
+        assert queue.read_log()[0].message_id in ("life-1", "life-2")
+        assert queue.read_log()[0].attempt == 1
         # The new one is still there, and not among those that made room.
         assert queue.place == 18_000
 
@@ -431,10 +433,10 @@ def test_a_backlog_lets_go_of_what_nobody_waits_for() -> None:
     sent = [Watched(f"life-{number}", "session.up", b"") for number in range(30_000)]
     kept = [weakref.ref(one) for one in sent]
     queue = DeliveryQueue(Receiver(clock, always(DELIVERED)), backlog, clock, clock.wall)
-    queue._takes_until = clock.now
+    queue._quick_until = clock.now
     backlog.offer(sent)
     del sent
-    assert len(queue) == MOST_WAITING
-    assert MOST_WAITING <= sum(one() is not None for one in kept) <= MOST_WAITING + 1000
+    assert len(queue) == MAX_WAITING
+    assert MAX_WAITING <= sum(one() is not None for one in kept) <= MAX_WAITING + 1000
     queue.close()
     assert not any(one() for one in kept)

@@ -13,12 +13,12 @@ import pytest
 
 from gateway_api.base.settings import Settings
 from gateway_api.hub import interface as wire
-from gateway_api.hub import registry as registries
 from gateway_api.hub import sender as senders
 from gateway_api.hub import service as hub
+from gateway_api.hub import service as registries
 from gateway_api.hub.interface import Hub
-from gateway_api.hub.registry import Registry
 from gateway_api.hub.sender import WebhookMessage
+from gateway_api.hub.service import Registry
 from gateway_contract.base.errors import Conflict, HubUnavailable, NotFound
 from gateway_contract.core.configuration import Receiver as WireReceiver
 from gateway_contract.core.sessions import EventsReply
@@ -285,7 +285,7 @@ def test_an_attempt_ends_at_its_deadline_though_its_webhook_may_be_removed(
         with pytest.raises(Over):
             registry.watch()
         if not removed:
-            (entry,) = wait_for("the end of the attempt", queue.log, 5)
+            (entry,) = wait_for("the end of the attempt", queue.read_log, 5)
             assert (entry.result, entry.status, entry.error) == ("failed", None, "timeout")
         wait_for("the end of the connection", lambda: receiver.ended, 5)
 
