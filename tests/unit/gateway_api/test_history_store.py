@@ -1,4 +1,4 @@
-"""What the history keeps of the core's events, whatever comes twice, late or not at all."""
+"""Sessions and failed sign-ons in the history: events that come twice, late or not at all; wrong clocks."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -10,13 +10,17 @@ from typing import Any, cast
 
 import pytest
 
-from gateway_api.history import database
+from gateway_api.history import database, sessions
+from gateway_api.history.reader import read_timeline
 from gateway_api.history.recorder import SessionRecorder
-from gateway_api.history.sessions import FeedPlace, prepare
-from gateway_contract.base.errors import CoreUnavailable
+from gateway_api.history.sessions import FeedPlace, SessionWriter, prepare
+from gateway_api.history.sign_ons import SignOnFilter, find_failed_sign_ons
+from gateway_contract.base.errors import CoreUnavailable, Invalid
+from gateway_contract.contract import Page
 from gateway_contract.core.configuration import HistoryLimits
 from gateway_contract.core.sessions import EventsReply
-from tests.support.histories import BOOT, History, down, history, listed, rate, up
+from tests.support.clocks import NOW, MachineClock
+from tests.support.histories import BOOT, History, down, failed, history, listed, rate, up
 from tests.support.pools import Here
 
 _DAY = 86_400
@@ -245,3 +249,230 @@ def test_a_service_without_room_for_a_history_starts_and_logs_why(
 ) -> None:
     prepare(tmp_path / "nowhere" / "history.sqlite")
     assert "cannot open or create the history" in caplog.text
+
+
+# Failed sign-ons.
+
+
+AT = 1_700_000_000
+
+
+def spans(past: History) -> list[tuple[int, int, int]]:
+    return [(one.first_at - AT, one.last_at - AT, one.attempts) for one in past.failures()]
+
+
+def test_a_failed_sign_on_is_there_with_all_that_was_known_of_it(past: History) -> None:
+    past.fail(failed(AT, outer_vlan_id=100, inner_vlan_id=7))
+    (found,) = past.failures()
+    assert (found.type, found.username, found.mac_address) == ("PPPoE", "ann", "02:00:00:00:00:07")
+    assert (found.access_interface, found.outer_vlan_id, found.inner_vlan_id) == ("trunk0.7", 100, 7)
+    assert (found.source, found.reason) == ("lab", "rejected")
+    assert (found.attempts, found.first_at, found.last_at) == (1, AT, AT)
+
+
+def test_attempts_that_follow_one_another_are_one_record(past: History) -> None:
+    # Also where nothing but the port is known.
+    nobody: dict[str, Any] = {"username": None, "mac_address": None}
+    past.fail(failed(AT, **nobody), failed(AT + 10, **nobody), failed(AT + 910, **nobody))
+    past.fail(failed(AT + 1000, **nobody), failed(AT + 1901, **nobody))
+    assert spans(past) == [(1901, 1901, 1), (0, 1000, 4)]
+    assert {(one.username, one.mac_address) for one in past.failures()} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"reason": "radius_timeout"},
+        {"username": None},
+        {"mac_address": "02:00:00:00:00:08"},
+        {"access_interface": "trunk0.8"},
+    ],
+)
+def test_an_attempt_that_differs_is_another_record(past: History, other: dict[str, Any]) -> None:
+    past.fail(failed(AT), failed(AT + 1, **other), failed(AT + 2), failed(AT + 3, **other))
+    assert spans(past) == [(1, 3, 2), (0, 2, 2)]
+
+
+def test_after_a_clock_was_set_back_no_record_ends_before_it_began(past: History) -> None:
+    past.fail(failed(AT + _DAY), failed(AT))
+    assert spans(past) == [(_DAY, _DAY, 1), (0, 0, 1)]
+
+
+def test_each_condition_finds_what_matches(past: History) -> None:
+    other = {"mac_address": "02:00:00:00:00:08", "access_interface": "trunk0.8", "type": "DHCP"}
+    past.fail(failed(AT), failed(AT + 10), failed(AT + 100, username="bob", reason="no_address", **other))
+    conditions: list[tuple[dict[str, Any], list[str]]] = [
+        *(({}, ["bob", "ann"]), ({"username": "ann"}, ["ann"]), ({"username": "an"}, [])),
+        *(({"mac_address": "02:00:00:00:00:08"}, ["bob"]), ({"interface": "trunk0.7"}, ["ann"])),
+        *(({"reason": "no_address"}, ["bob"]), ({"type": "dhcp"}, ["bob"]), ({"since": AT + 11}, ["bob"])),
+        *(({"since": AT + 10}, ["bob", "ann"]), ({"until": AT + 100}, ["ann"])),
+        ({"search": "trunk0", "reason": "rejected"}, ["ann"]),
+    ]
+    for wanted, found in conditions:
+        assert [one.username for one in past.failures(**wanted)] == found, wanted
+
+
+def test_pages_have_each_record_once(past: History) -> None:
+    past.fail(*(failed(AT + number // 2, username=str(number)) for number in range(5)))
+    found, cursor = [], None
+    for _ in range(3):
+        page = past.reader.search(find_failed_sign_ons, SignOnFilter(), Page(2, cursor))
+        found += [one.username for one in page.records]
+        cursor = page.next_cursor
+    assert (found, cursor) == (["4", "3", "2", "1", "0"], None)
+    with pytest.raises(Invalid):
+        past.reader.search(find_failed_sign_ons, SignOnFilter(), Page(2, "x"))
+
+
+def trimmed_sign_ons(past: History, days: int, mebibytes: int, now: int) -> list[str | None]:
+    while past.store.trim(HistoryLimits(days, mebibytes), now):
+        pass
+    return [one.username for one in past.failures()]
+
+
+def test_failed_sign_ons_go_days_after_their_last_attempt(past: History) -> None:
+    past.fail(failed(AT), failed(AT + 200), failed(AT + 100, username="bob"))
+    assert trimmed_sign_ons(past, 1, 1024, AT + 100 + _DAY) == ["bob", "ann"]
+    assert trimmed_sign_ons(past, 1, 1024, AT + 150 + _DAY) == ["ann"]
+    assert trimmed_sign_ons(past, 1, 1024, AT + 201 + _DAY) == []
+
+
+def test_failed_sign_ons_take_no_more_than_their_share_and_leave_the_sessions(
+    past: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_FAILURE_BYTES", 1 << 16)
+    past.add(up(7, AT), down(7, AT, AT + 1))
+    past.fail(*(failed(AT + 10 + number, username=str(number)) for number in range(20)))
+    assert trimmed_sign_ons(past, 90, 1, AT + 100) == ["19", "18", "17", "16"]
+    assert past.ids() == [7]
+
+
+def test_a_name_goes_with_the_last_that_has_it(past: History) -> None:
+    def kept() -> set[str]:
+        with closing(sqlite3.connect(past.path)) as connection:
+            return {text for (text,) in connection.execute("SELECT text FROM text")}
+
+    past.add(up(1, AT, username="carl"), down(1, AT, AT + 1, username="carl"))
+    past.fail(failed(AT, username="carl"), failed(AT, username="dora"), failed(AT + _DAY, username="eve"))
+    trimmed_sign_ons(past, 1, 1024, AT + _DAY + 1)
+    assert {"carl", "dora", "eve"} & kept() == {"carl", "eve"}
+    trimmed_sign_ons(past, 1, 1024, AT + _DAY + 2)
+    assert kept() == {"eve", "020000000007", "trunk0.7"}
+
+
+# Records from a clock that was ahead.
+
+
+DAY = 86_400
+YEARS = 10 * 365 * DAY
+
+
+class Gateway:
+    """A history, whose events have the times of a clock that is set."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = MachineClock()
+        self._path = folder / "history.sqlite"
+        self.start()
+
+    def start(self) -> None:
+        """Another worker writes from now on."""
+        self.past = History(self._path, SessionWriter(self._path, self.clock.steady, made=NOW - DAY))
+
+    def session(self, id: int, **fields: str) -> None:
+        """One that starts, and ends after a minute."""
+        started = int(self.clock.wall())
+        self.clock.now += 60
+        ended = int(self.clock.wall())
+        self.past.add(up(id, started, **fields), down(id, started, ended, **fields), at=ended)
+
+    def set(self, ahead: float) -> None:
+        """Sets the clock. A moment later, the core is heard."""
+        self.clock.ahead = ahead
+        self.clock.now += 1
+        self.past.add(at=int(self.clock.wall()))
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(tmp_path)
+    with closing(made.past.store):
+        yield made
+
+
+def clocks(gateway: Gateway, **wanted: str) -> list[tuple[int, str]]:
+    return [(found.id, str(found.clock)) for found in gateway.past.found(**wanted)]
+
+
+@pytest.mark.parametrize("ahead", [DAY, YEARS])
+def test_sessions_of_a_clock_that_was_ahead_are_marked_and_not_among_the_newest(
+    gateway: Gateway, ahead: float
+) -> None:
+    # A clock that is slewed marks nothing.
+    gateway.clock.ahead = 30
+    gateway.session(1)
+    gateway.set(0.0)
+    gateway.clock.ahead = ahead
+    gateway.session(2, username="ann")
+    gateway.set(0.0)
+    gateway.session(3, username="ann")
+    assert clocks(gateway) == [(3, "set"), (1, "set")]
+    # Who names the subscriber finds them.
+    assert clocks(gateway, username="ann") == [(2, "unset"), (3, "set")]
+    entries = gateway.past.reader.search(read_timeline, 3, Page(9)).records
+    assert [str(entry.clock) for entry in entries] == ["unset", "unset", "set", "set"]
+
+
+def test_a_clock_that_is_set_while_no_worker_runs_marks_them_too(gateway: Gateway) -> None:
+    gateway.clock.ahead = YEARS
+    gateway.session(1)
+    gateway.past.store.close()
+    gateway.clock.reboot()
+    gateway.start()
+    gateway.session(2)
+    assert clocks(gateway) == [(2, "set")]
+
+
+@pytest.mark.parametrize("behind", [600, 50 * YEARS])
+def test_a_boot_with_a_clock_that_is_behind_marks_nothing_once_the_clock_is_right(
+    gateway: Gateway, behind: float
+) -> None:
+    gateway.session(1)
+    gateway.past.store.close()
+    gateway.clock.reboot(ahead=-behind)
+    gateway.start()
+    gateway.session(2)
+    gateway.set(0.0)
+    gateway.session(3)
+    assert sorted(clocks(gateway)) == [(1, "set"), (2, "set"), (3, "set")]
+
+
+def test_failed_sign_ons_of_a_clock_that_was_ahead_are_not_among_the_newest(gateway: Gateway) -> None:
+    def found(**wanted: str) -> list[tuple[int, str]]:
+        failures = gateway.past.reader.search(find_failed_sign_ons, SignOnFilter(**wanted), Page(9)).records
+        return [(failure.first_at, str(failure.clock)) for failure in failures]
+
+    gateway.set(DAY)
+    gateway.past.fail(failed(NOW + DAY))
+    gateway.set(0.0)
+    gateway.past.fail(failed(NOW))
+    assert found() == [(NOW, "set")]
+    assert found(username="ann") == [(NOW + DAY, "unset"), (NOW, "set")]
+
+
+def test_what_came_after_a_quiet_time_that_emptied_the_history_is_not_taken_for_older(
+    gateway: Gateway,
+) -> None:
+    gateway.set(DAY)
+    gateway.session(1)
+    gateway.past.fail(failed(int(gateway.clock.wall())))
+    gateway.set(0.0)
+    gateway.clock.now += 100 * DAY
+    while gateway.past.store.trim(HistoryLimits(90, 1024), int(gateway.clock.wall())):
+        pass
+    assert clocks(gateway, username="user1") == []
+    gateway.session(2)
+    now = int(gateway.clock.wall())
+    gateway.past.fail(failed(now))
+    assert clocks(gateway) == [(2, "set")]
+    assert [failure.first_at for failure in gateway.past.failures()] == [now]
