@@ -18,10 +18,7 @@ _EPILOG = f"Exit status: {'; '.join(f'{int(status)}, {status.meaning}' for statu
 _SECTIONS = {
     "Login": ("login", "logout", "contexts"),
     "Subscribers": ("subscribers", "jobs", "events"),
-    "Network": (
-        *("interfaces", "vlans", "qos", "routes", "bgp", "cgnat", "demux", "faults"),
-        "traffic",
-    ),
+    "Network": (*("interfaces", "vlans", "qos", "routes", "bgp", "cgnat", "demux", "faults"), "traffic"),
     "Configuration": ("config", "users", "backup", "restore"),
     "Operation": ("status", "health", "version", "audit", "webhooks", "rescue", "completion"),
 }
