@@ -1,13 +1,14 @@
-"""Client of a gateway's API. Errors of HTTP and of the API become ClientErrors here, and nowhere else."""
+"""Client of a gateway's API, with event streams that resume after a lost connection. Errors of HTTP and of
+the API become ClientErrors here, and nowhere else."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -244,3 +245,116 @@ def _describe_error(document: Record, describe_problem: DescribeProblem) -> list
             return [message]
         case _:
             return ["the gateway gives no reason"]
+
+
+_EVENTS_PATH = "/events/subscribers"
+#: A stream is lost after so many seconds without a line: heartbeats come every 15 s.
+_EVENTS_SILENCE_SECONDS = 45.0
+_MAX_PAUSE_SECONDS = 30
+#: The history has a failed sign-on within a second or two.
+_POLL_SECONDS = 3.0
+
+#: Name of the event of a failed sign-on.
+SIGN_ON_FAILED = "sign_on_failed"
+
+#: Function that tells the user about a lost connection.
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Event of a stream. A stream can be resumed after the event's `id`."""
+
+    id: str
+    name: str
+    data: Record
+
+
+def parse_events(stream: Iterable[bytes]) -> Iterator[Event | None]:
+    """Yield the events of a stream of lines, and None for each heartbeat. An incomplete event at the end is
+    dropped, because the stream is resumed after the event before it."""
+    fields: dict[str, Any] = {}
+    for raw in stream:
+        text = raw.decode(errors="replace")
+        if text.startswith(":"):
+            yield None
+        elif text:
+            name, _, value = text.partition(":")
+            fields[name] = value.removeprefix(" ")
+        elif "data" in fields:
+            yield Event(fields.get("id", ""), fields.get("event", "message"), json.loads(fields["data"]))
+            fields = {}
+
+
+@dataclass
+class EventFollower:
+    """Endless event stream of one gateway. `last` is the id of the last event."""
+
+    gateway: RemoteGateway
+    query: Record
+    last: str | None
+    notify: Notify
+    _pause_seconds: int = 1
+
+    def follow(self) -> Iterator[Event]:
+        """Yield the events, and resume after a lost connection. Raises ClientError if the gateway refuses the
+        request, or does not respond to the first one."""
+        self.gateway.get("/subscribers/summary")
+        while True:
+            try:
+                yield from self._stream()
+                after = f"after {self.last}" if self.last else "with the next event: some events may be lost"
+                self.notify(f"the stream has ended; resuming {after}")
+            except NoResponse as error:
+                self.notify(f"{error.lines[0]}; trying again in {self._pause_seconds} s")
+            time.sleep(self._pause_seconds)
+            self._pause_seconds = min(2 * self._pause_seconds, _MAX_PAUSE_SECONDS)
+
+    def _stream(self) -> Iterator[Event]:
+        headers = {"Last-Event-ID": self.last} if self.last else {}
+        with self.gateway.stream(_EVENTS_PATH, self.query, headers, _EVENTS_SILENCE_SECONDS) as stream:
+            for event in parse_events(stream):
+                self._pause_seconds = 1
+                if event is not None:
+                    self.last = event.id
+                    yield event
+
+
+@dataclass
+class SignOnFollower:
+    """Endless stream of the failed sign-ons of one gateway, which polls the history."""
+
+    gateway: RemoteGateway
+    query: Record
+    notify: Notify
+    #: Attempts of each record to which more attempts may be added.
+    _attempts: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _since: int | None = None
+
+    def follow(self) -> Iterator[Event]:
+        """Yield the sign-ons that fail from now on. Raises ClientError if the gateway refuses the request."""
+        self._poll()
+        while True:
+            time.sleep(_POLL_SECONDS)
+            try:
+                records = self._poll()
+            except NoResponse as error:
+                self.notify(f"{error.lines[0]}; failed sign-ons are asked for again")
+                continue
+            for record in records:
+                yield Event("", SIGN_ON_FAILED, {**record, "at": record["last_at"]})
+
+    def _poll(self) -> list[Record]:
+        """Return the records with another attempt since the last poll, the oldest first."""
+        query = {**self.query, "since": self._since}
+        records = self.gateway.list_records("/subscribers/failed-sign-ons", "failures", query)
+        before = self._attempts
+        self._attempts = {_get_key(each): each["attempts"] for each in records}
+        changed = [each for each in records if before.get(_get_key(each)) != each["attempts"]]
+        self._since = max((each["last_at"] for each in records), default=self._since)
+        return sorted(changed, key=lambda each: int(each["last_at"]))
+
+
+def _get_key(record: Record) -> tuple[Any, ...]:
+    names = ("username", "mac_address", "access_interface", "reason", "first_at")
+    return tuple(record[name] for name in names)

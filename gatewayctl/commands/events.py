@@ -14,8 +14,7 @@ import click
 from gateway_contract.base.texts import format_rate
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
 from gatewayctl import cli
-from gatewayctl.client.events import Event, EventFollower, SignOnFollower
-from gatewayctl.client.gateway import Record, RemoteGateway
+from gatewayctl.client.gateway import Event, EventFollower, Record, RemoteGateway, SignOnFollower
 from gatewayctl.completion import GatewayWords
 from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.results import CONTEXT, StreamPrinter

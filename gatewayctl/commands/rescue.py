@@ -5,10 +5,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 
 import click
 
+from gateway_contract import rescue as core_rescue
 from gateway_contract.base.errors import GatewayApiError
 from gatewayctl import cli, terminal
 from gatewayctl.errors import ClientError, CommandError, ExitStatus
@@ -28,8 +28,8 @@ def rescue() -> None:
 @rescue.command()
 def enable() -> None:
     """Enables the API: sets api.enabled to true."""
-    with _open_rescue() as rescue:
-        terminal.show(*escape_lines(rescue.enable(os.environ)))
+    with _translate_errors():
+        terminal.show(*escape_lines(core_rescue.enable(os.environ)))
 
 
 @rescue.command()
@@ -41,25 +41,22 @@ def password(user: str, create_admin: bool) -> None:
     def ask() -> str:
         return ask_password(user, None if sys.stdin.isatty() else STANDARD_INPUT, new=True)
 
-    with _open_rescue() as rescue:
-        terminal.show(*escape_lines(rescue.set_password(os.environ, user, ask, create=create_admin)))
+    with _translate_errors():
+        terminal.show(*escape_lines(core_rescue.set_password(os.environ, user, ask, create=create_admin)))
 
 
 @rescue.command()
 def undo() -> None:
     """Undoes the last commit: the configuration before it runs again."""
-    with _open_rescue() as rescue:
-        terminal.show(*escape_lines(rescue.undo(os.environ)))
+    with _translate_errors():
+        terminal.show(*escape_lines(core_rescue.undo(os.environ)))
 
 
 @contextmanager
-def _open_rescue() -> Iterator[ModuleType]:
-    """Yield the functions that call the core. Raises CommandError instead of their errors."""
-    # Imported here, because only this command calls the core.
-    from gateway_contract import rescue
-
+def _translate_errors() -> Iterator[None]:
+    """Raise CommandError instead of the errors of the core."""
     try:
-        yield rescue
+        yield
     except ClientError:
         raise
     except (GatewayApiError, ValueError, OSError) as error:

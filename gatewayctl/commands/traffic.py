@@ -8,8 +8,7 @@ import click
 
 from gateway_contract.core.traffic import TalkerOrder
 from gatewayctl import cli
-from gatewayctl.client.events import parse_events
-from gatewayctl.client.gateway import Record, RemoteGateway
+from gatewayctl.client.gateway import Record, RemoteGateway, parse_events
 from gatewayctl.completion import KnownWords
 from gatewayctl.errors import NoResponse
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, StreamPrinter

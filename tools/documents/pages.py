@@ -30,14 +30,6 @@ from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.errors import ExitStatus
 
-#: Variables that gatewayctl reads, with their meanings.
-_ENVIRONMENT = {
-    "GATEWAY_URL, GATEWAY_CA": "the gateway and its CA certificate; --context wins over them",
-    "GATEWAY_USER, GATEWAY_PASSWORD_FILE": "commands log in by themselves, also after the token has expired",
-    "GATEWAY_CORE_SOCKET": "the core's socket, for gatewayctl-rescue(1)",
-    "NO_COLOR": "if it is set, the output has no color; only a terminal has any",
-    "VISUAL, EDITOR": "the editor of config edit",
-}
 #: Reasons are open: another core may have further ones.
 _REASONS = {"End of a session": REASON, "Failed sign-on": SIGN_ON_REASON}
 _ENUMERATIONS = {
@@ -108,7 +100,6 @@ def _create_environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.globals |= {
-        "environment": _ENVIRONMENT,
         "groups": GROUPS,
         "product": PRODUCT,
         "shared_options": _SHARED_OPTIONS,
