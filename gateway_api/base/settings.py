@@ -79,9 +79,9 @@ class Profile:
 
 
 #: HTTPS with a token that a user of the running configuration gets from a login.
-USERS = Profile("gateway-api", "users")
+USERS = Profile("gateway-api", "make_users_app")
 #: Plain HTTP with the token `api.auth_token`, at the address of the running configuration.
-TOKEN = Profile("gateway-api-token", "token")
+TOKEN = Profile("gateway-api-token", "make_token_app")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""`gateway-api`: for operators at a shell, and for the unit that prepares the API's certificate."""
+"""The command `gateway-api`, for operators at a shell, and for the unit that prepares the API's
+certificate."""
 
 import getpass
 import os
@@ -22,8 +23,8 @@ _PATH = click.Path(path_type=Path)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit status 0, or 1 with a sentence on standard error; 2 after wrong arguments. Without `words`, those
-    of the process count."""
+    """Return exit status 0, or 1 with a sentence on standard error; 2 after wrong arguments. Without `words`,
+    the arguments of the process count."""
     try:
         return run(api, "gateway-api", words)
     except (GatewayApiError, ValueError, OSError) as error:
@@ -38,30 +39,30 @@ def api() -> None:
 
 
 @api.command("hash-password")
-def hash_password_() -> None:
+def print_hash() -> None:
     """Read a password without echo, print its hash for api.users."""
-    sys.stdout.write(f"{hash_password(_ask())}\n")
+    sys.stdout.write(f"{hash_password(_ask_password())}\n")
 
 
-@api.command()
-def routes() -> None:
+@api.command("routes")
+def print_routes() -> None:
     """List all routes with their access and profile."""
-    sys.stdout.write(routes_text())
+    sys.stdout.write(format_routes())
 
 
-def routes_text() -> str:
+def format_routes() -> str:
     """Return all routes of both profiles, one per line: method, path, access and profile."""
-    # Flask takes time that the unit's `join-certificate` need not spend.
-    from gateway_api.web.app import routes_of
+    # Not at the top: the unit's `join-certificate` need not wait for Flask.
+    from gateway_api.web.app import list_routes
 
-    found = [("# method", "path", "access", "profile")]
+    rows = [("# method", "path", "access", "profile")]
     for profile in (USERS, TOKEN):
-        found.extend(
+        rows.extend(
             (route.method, route.path, route.operation.access.value, profile.name)
-            for route in routes_of(profile)
+            for route in list_routes(profile)
         )
-    widths = [max(map(len, column)) for column in zip(*found, strict=True)]
-    return "".join(f"{'  '.join(map(str.ljust, row, widths)).rstrip()}\n" for row in found)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(f"{'  '.join(map(str.ljust, row, widths)).rstrip()}\n" for row in rows)
 
 
 @api.command("join-certificate")
@@ -71,7 +72,7 @@ def routes_text() -> str:
 def join_certificate(certificate: Path, key: Path, pair: Path) -> None:
     """Write certificate and key to a file, if they match."""
     load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
-    # Atomically: a worker may read the file meanwhile.
+    # At once: a worker may read the file meanwhile.
     draft = pair.with_suffix(".new")
     draft.touch(mode=0o600)
     draft.write_bytes(certificate.read_bytes() + b"\n" + key.read_bytes())
@@ -79,31 +80,32 @@ def join_certificate(certificate: Path, key: Path, pair: Path) -> None:
 
 
 @api.group("rescue")
-def rescue_() -> None:
+def rescue_group() -> None:
     """As root on the gateway: enable the API, set a password, undo the last commit."""
 
 
-@rescue_.command()
+@rescue_group.command()
 def enable() -> None:
     """Set api.enabled to true."""
-    _show(partial(rescue.enable, os.environ))
+    _run(partial(rescue.enable, os.environ))
 
 
-@rescue_.command()
+@rescue_group.command()
 @click.argument("user")
 @click.option("--create-admin", is_flag=True, help="create the user with the role admin, if there is none")
 def password(user: str, create_admin: bool) -> None:
     """Set the password of a user, read without echo or from standard input."""
-    _show(partial(rescue.set_password, os.environ, user, _ask, create=create_admin))
+    _run(partial(rescue.set_password, os.environ, user, _ask_password, create=create_admin))
 
 
-@rescue_.command()
+@rescue_group.command()
 def undo() -> None:
     """Undo the last commit: the configuration before it runs again."""
-    _show(partial(rescue.undo, os.environ))
+    _run(partial(rescue.undo, os.environ))
 
 
-def _show(act: Callable[[], str]) -> None:
+def _run(act: Callable[[], str]) -> None:
+    """Run a rescue, and print its result."""
     try:
         sys.stdout.write(f"{act()}\n")
     except (EOFError, KeyboardInterrupt):
@@ -111,7 +113,7 @@ def _show(act: Callable[[], str]) -> None:
         raise click.Abort("; the audit log shows whether it took effect") from None
 
 
-def _ask() -> str:
+def _ask_password() -> str:
     if not sys.stdin.isatty():
         return sys.stdin.readline().removeprefix("\ufeff").rstrip("\n")
     password = getpass.getpass("Password: ")

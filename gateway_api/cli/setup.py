@@ -1,7 +1,8 @@
-"""`gateway-api-setup`: makes the system users, the secret, the certificate and the first user of the API.
+"""The command `gateway-api-setup`, which makes the system users, the secret, the certificate and the first
+user of the API.
 
-It makes only missing or incomplete files. The package runs it at each installation; after `make install`, the
-operator runs it once. A timer runs it to renew its certificate.
+The command makes only missing or incomplete files. The package runs it at each installation; after `make
+install`, the operator runs it once. A timer runs it to renew the certificate.
 """
 
 import json
@@ -23,15 +24,16 @@ from gateway_contract.base.variables import CONFIGURATION, ETC
 from gateway_contract.passwords import hash_password
 from gateway_contract.program import run
 
-#: Certificate and key of the API since its start or its last reload.
+#: File with the certificate and the key that the API has used since its start or its last reload.
 SERVED = Path("/run/gateway-api-certificate/pair.pem")
+#: Folders of units.
 UNITS = tuple(Path(folder, "systemd/system") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
 #: The group of the core, which reads the first users.
 GROUP = "gateway-core"
 
 
 def main() -> int:
-    """Exit status 0, or 1 with a sentence on standard error; 2 after wrong arguments."""
+    """Return exit status 0, or 1 with a sentence on standard error; 2 after wrong arguments."""
     try:
         return run(setup, "gateway-api-setup")
     except (GatewayApiError, OSError, subprocess.SubprocessError) as error:
@@ -58,13 +60,13 @@ def setup(only_renew: bool) -> None:
 
 
 def prepare(etc: Path, configuration: Path, group: str | None) -> None:
-    """Make missing or incomplete files, each atomically. The first user is for a core without a
-    configuration, and readable for `group`. Raises GatewayApiError and OSError."""
+    """Make missing or incomplete files, each at once. The first user is for a core without a configuration,
+    and readable for `group`. Raises GatewayApiError and OSError."""
     tls = etc / "tls"
     tls.mkdir(parents=True, exist_ok=True)
     tls.chmod(0o755)
     secret, certificate, users = etc / "secret", tls / "certificate.pem", etc / "first-users.json"
-    # A short secret is an operator's, and the API warns of it.
+    # A short secret was made by an operator, and the API warns of it.
     if not (secret.exists() and secret.read_bytes().strip()):
         durable.replace(secret, f"{secrets.token_hex(32)}\n".encode())
     certificates.ensure(certificate, tls / "key.pem", socket.gethostname())
@@ -75,23 +77,23 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
             "this server only."
         )
     _warn_of_expiry(certificate)
-    # Not the folder: the core makes it before it reads the first users.
-    if not (configuration / "state.json").exists() and not is_document(users):
+    # Not whether the folder exists: the core makes the folder before it reads the first users.
+    if not (configuration / "state.json").exists() and not _has_json(users):
         _make_first_user(etc, users, group)
 
 
 def renew_certificate(etc: Path) -> None:
-    """Renew a certificate of ours that ends soon, and reload the API. Raises GatewayApiError, OSError and
-    subprocess.SubprocessError."""
+    """Renew a certificate that this command made and that ends soon, and reload the API. Raises
+    GatewayApiError, OSError and subprocess.SubprocessError."""
     certificate, key = etc / "tls" / "certificate.pem", etc / "tls" / "key.pem"
     if certificates.renew(certificate, key, socket.gethostname()):
         click.echo(
             f"{certificate} is renewed for {certificates.DAYS} days: clients that trust the file need it"
         )
     _warn_of_expiry(certificate)
-    # Also without a renewal: the reload after the last one may have failed.
-    ours = certificates.is_ours(certificate)
-    if ours and SERVED.exists() and certificate.read_bytes() not in SERVED.read_bytes():
+    # Also without a renewal: the reload after the last renewal may have failed.
+    is_made_here = certificates.is_made_here(certificate)
+    if is_made_here and SERVED.exists() and certificate.read_bytes() not in SERVED.read_bytes():
         subprocess.run(["systemctl", "try-reload-or-restart", "gateway-api.service"], check=True)
 
 
@@ -104,8 +106,8 @@ def _warn_of_expiry(certificate: Path) -> None:
         )
 
 
-def is_document(path: Path) -> bool:
-    """Return True if a file has JSON that is not empty: a power cut may have left a part."""
+def _has_json(path: Path) -> bool:
+    """Return True if a file has JSON that is not empty: a power cut may have left a part of it."""
     try:
         return bool(json.loads(path.read_bytes()))
     except (FileNotFoundError, ValueError):
@@ -115,7 +117,7 @@ def is_document(path: Path) -> bool:
 def _make_first_user(etc: Path, users: Path, group: str | None) -> None:
     password = secrets.token_urlsafe(18)
     admin = {"username": "admin", "role": "admin", "password_hash": hash_password(password)}
-    # Before its hash: a second run does nothing when the hash exists.
+    # The password before its hash: a second run does nothing when the hash exists.
     durable.replace(etc / "first-password", f"{password}\n".encode())
     durable.replace(users, f"{json.dumps([admin])}\n".encode(), mode=0o640, group=group)
     click.echo(

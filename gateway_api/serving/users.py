@@ -161,6 +161,6 @@ def _prepare() -> None:
         raise BadSetting(f"GATEWAY_API_AUDIT cannot be the folder of the audit log: {error}") from error
     # The workers inherit the document. Not at the top: prometheus_client looks for the folder of the counters
     # when it is imported.
-    from gateway_api.web.app import openapi
+    from gateway_api.web.app import make_openapi
 
-    openapi()
+    make_openapi()

@@ -1,4 +1,4 @@
-"""The WSGI application of either profile."""
+"""WSGI application of each profile."""
 
 import os
 from collections.abc import Callable
@@ -59,7 +59,7 @@ BLUEPRINTS: dict[Profile, tuple[Blueprint, ...]] = {
 
 
 class Application(Flask):
-    """Leaves the path of a request as it is."""
+    """Application of Flask that leaves the path of a request as it is."""
 
     request_class = ApiRequest
 
@@ -67,7 +67,7 @@ class Application(Flask):
         super().__init__("gateway_api", static_folder=None, template_folder="web/docs")
         # The redirect that merges slashes would have a body in HTML.
         self.url_map.merge_slashes = False
-        # No rule has defaults, for which werkzeug would look with each request.
+        # werkzeug would look for rules with defaults at each request, and there are none.
         self.url_map.redirect_defaults = False
         self.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
 
@@ -76,40 +76,41 @@ class Application(Flask):
             # werkzeug would merge leading slashes.
             if request.environ["PATH_INFO"].startswith("//"):
                 raise NotFound
-            # werkzeug would look for a route of websockets. A server may ignore it (RFC 9110 section 7.8).
+            # werkzeug would look for a route of websockets. A server may ignore the header (RFC 9110 section
+            # 7.8).
             request.environ.pop("HTTP_UPGRADE", None)
         return super().create_url_adapter(request)
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        # No function is a coroutine. Flask would look at each, with each request.
+        # No function is a coroutine. Flask would look at each function, at each request.
         return func
 
     def stop(self) -> None:
-        """End the event streams. When the worker stops."""
+        """End the event streams. Called when the worker stops."""
         services: WorkerServices = self.extensions[EXTENSION]
         if isinstance(services, UserServices):
             services.streams.close()
 
     def end(self) -> None:
-        """Complete the audit log. After the last request of the worker."""
+        """Complete the audit log. Called after the last request of the worker."""
         services: WorkerServices = self.extensions[EXTENSION]
         services.audit.close()
 
 
-def routes_of(profile: Profile) -> list[Route]:
+def list_routes(profile: Profile) -> list[Route]:
     """Return all routes of the profile, in their order."""
-    return list(operation.find_routes(_with_routes(Application(), profile)))
+    return list(operation.find_routes(_add_routes(Application(), profile)))
 
 
 @cache
-def openapi() -> pages.Asset:
-    """Return the OpenAPI document of the profile USERS. gunicorn's arbiter calls it before the first fork:
-    then the workers share it, and none takes the memory to make it."""
-    return pages.Asset.of_document(make_document(routes_of(USERS)))
+def make_openapi() -> pages.Asset:
+    """Return the OpenAPI document of the profile USERS. Called in gunicorn's arbiter before the first fork:
+    then the workers share the document, and none takes the memory to make it."""
+    return pages.Asset.of_document(make_document(list_routes(USERS)))
 
 
-def users() -> Application:
-    """gunicorn calls it in each worker, for the profile USERS."""
+def make_users_app() -> Application:
+    """Return the application of the profile USERS. gunicorn calls this function in each worker."""
     keep_loaded()
     return_large_objects()
     settings = Settings.from_environment(os.environ, USERS)
@@ -119,34 +120,34 @@ def users() -> Application:
     return create_app(user_services)
 
 
-def token() -> Application:
-    """gunicorn calls it in each worker, for the profile TOKEN."""
+def make_token_app() -> Application:
+    """Return the application of the profile TOKEN. gunicorn calls this function in each worker."""
     keep_loaded()
     return_large_objects()
     return create_app(WorkerServices(Settings.from_environment(os.environ, TOKEN)))
 
 
 def create_app(services: WorkerServices | None = None) -> Application:
-    """Return the application of one worker. It starts nothing. Without parts, it has the routes of the
-    profile USERS only, for `flask --app gateway_api.web.app routes`."""
+    """Return the application of one worker, and start nothing. Without services, the application has only the
+    routes of the profile USERS, for `flask --app gateway_api.web.app routes`."""
     app = Application()
     if services is None:
-        return _with_routes(app, USERS)
+        return _add_routes(app, USERS)
     app.extensions[EXTENSION] = services
     errors.install(app)
     # Hooks run in this order before a request, and from the last to the first after it: metrics get the whole
     # time of a request, and metrics and the audit log the final status.
     if isinstance(services, UserServices):
         metrics.install(app, services)
-        pages.install(app, openapi())
-    _with_routes(app, services.profile)
+        pages.install(app, make_openapi())
+    _add_routes(app, services.profile)
     audit.install(app)
     responses.install(app)
     return app
 
 
-def _with_routes(app: Application, profile: Profile) -> Application:
-    """Return the application, which gets the routes of the profile."""
+def _add_routes(app: Application, profile: Profile) -> Application:
+    """Add the routes of the profile to the application, and return it."""
     operation.install(app)
     for blueprint in BLUEPRINTS[profile]:
         app.register_blueprint(blueprint)

@@ -178,7 +178,7 @@ def test_a_commit_that_the_disk_refuses_says_which_step_failed_and_works_later(
         answer = lone.ask("POST", "/system/config/commit", headers={"X-Request-ID": "disk-full"})
         message = "Cannot write the revision: File too large. Nothing was changed"
         assert (answer.status_code, answer.json()) == (500, {"status": "error", "message": message})
-        assert f'request_id=disk-full message="POST /api/v1/system/config/commit: {message}"' in (
+        assert f'request_id=disk-full message="POST /api/v1/system/config/commit failed: {message}"' in (
             (state / "api.log").read_text()
         )
         assert lone.ask(path="/system/config").content == before

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from gateway_api.base.settings import USERS
-from gateway_api.cli.api import routes_text
+from gateway_api.cli.api import format_routes
 from gateway_api.hub.interface import HUB
-from gateway_api.web.app import routes_of
+from gateway_api.web.app import list_routes
 from gateway_api.web.openapi import make_document
 from gateway_contract.contract import interface_text
 from gateway_contract.core.interface import CORE
@@ -19,10 +19,10 @@ from tools.documents import operations, pages
 
 def texts() -> dict[str, str]:
     """Return the texts of all files that come from the code, by path."""
-    document = make_document(routes_of(USERS))
+    document = make_document(list_routes(USERS))
     return {
         "etc/openapi.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
-        "etc/routes.txt": routes_text(),
+        "etc/routes.txt": format_routes(),
         f"gateway_contract/{CORE.name}.varlink": interface_text(CORE),
         f"gateway_api/hub/{HUB.name}.varlink": interface_text(HUB),
         "etc/gateway-api.env": pages.generate_environment_file(),

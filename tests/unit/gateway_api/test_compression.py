@@ -12,13 +12,13 @@ from flask import Flask, Response
 from gateway_api.base.settings import TOKEN, USERS
 from gateway_api.web import compression
 from gateway_api.web.access import ADMIN
-from gateway_api.web.app import routes_of
+from gateway_api.web.app import list_routes
 from gateway_api.web.compression import MAX_BYTES_IN_LOOP, MIN_BYTES, Body, Compressor, choose_accepted, zstd
 from gateway_api.web.operation import Route
 from gateway_api.web.responses import EVENT_STREAM
 
 COMPRESSED = [
-    route for profile in (USERS, TOKEN) for route in routes_of(profile) if route.operation.compressed
+    route for profile in (USERS, TOKEN) for route in list_routes(profile) if route.operation.compressed
 ]
 
 

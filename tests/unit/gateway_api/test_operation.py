@@ -17,7 +17,7 @@ from werkzeug.test import TestResponse
 
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.web.access import ADMIN, ANY_ROLE, Access
-from gateway_api.web.app import BLUEPRINTS, Application, create_app, routes_of
+from gateway_api.web.app import BLUEPRINTS, Application, create_app, list_routes
 from gateway_api.web.operation import (
     ApiOperation,
     Created,
@@ -131,7 +131,7 @@ def test_no_line_of_a_view_runs_before_its_caller_has_access(
     services.core.check_access = lambda _, **__: AccessReply(True, ())  # type: ignore[method-assign]
     services.core.get_settings = lambda: STATIC_TOKEN  # type: ignore[method-assign]
     client = create_app(services).test_client()
-    closed = [route for route in routes_of(profile) if route.operation.access in (ANY_ROLE, ADMIN)]
+    closed = [route for route in list_routes(profile) if route.operation.access in (ANY_ROLE, ADMIN)]
     assert len(closed) >= (7 if profile is TOKEN else 50)
     for route in closed:
         monkeypatch.setitem(vars(route.operation), "function", log.view)
@@ -169,7 +169,7 @@ def test_flask_lists_all_routes_with_their_views() -> None:
     command = [sys.executable, "-m", "flask", "--app", "gateway_api.web.app", "routes"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = {tuple(map(make_template, line.split())) for line in listed.splitlines()}
-    assert {(route.name, route.method, route.path) for route in routes_of(USERS)} <= found
+    assert {(route.name, route.method, route.path) for route in list_routes(USERS)} <= found
 
 
 def test_an_extension_of_flask_works(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_a_request_for_a_websocket_gets_the_response_of_any_other(profile: Profi
 def test_a_name_in_the_place_of_a_session_is_no_session() -> None:
     names = {
         route.path.removeprefix("/api/v1/subscribers/").partition("/")[0]
-        for route in routes_of(USERS)
+        for route in list_routes(USERS)
         if route.path.startswith("/api/v1/subscribers/")
     }
     assert [name for name in names if re.fullmatch(SessionSegment.regex, name)] == ["{id}"]
