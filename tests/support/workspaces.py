@@ -35,10 +35,14 @@ class CheckedServices(LabServices):
 
 @contextmanager
 def opened(
-    folder: Path, document: dict[str, Any], clock: StillClock, services: GatewayServices = _NO_SERVICES
+    folder: Path,
+    document: dict[str, Any],
+    clock: StillClock | None = None,
+    services: GatewayServices = _NO_SERVICES,
 ) -> Iterator[Workspace]:
+    """A workspace whose first configuration is `document`, which it reads from `folder` once it is stored."""
     store = ConfigurationStore(folder)
-    yield Workspace(store, lambda: RunningConfiguration.of(document), clock, services)
+    yield Workspace(store, lambda: RunningConfiguration.of(document), clock or StillClock(), services)
     store.close()
 
 
