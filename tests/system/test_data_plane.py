@@ -164,7 +164,7 @@ def test_a_packet_to_a_prefix_without_a_session_is_refused(plane: DataPlane) -> 
     # EHOSTUNREACH.
     assert "No route to host" in refused.stderr
     # Nothing is missing then, and nothing is left over.
-    settled = plane.settle(plane.read())
+    settled = plane.repair_common(plane.read())
     assert settled is not None and not settled.changed and not settled.failed
     assert plane.remove_surplus(plane.read(), frozenset()) == []
     plane.configure(CGNAT)
@@ -416,7 +416,7 @@ def test_a_session_whose_device_is_down_refuses_no_configuration(
 def test_after_another_configuration_all_is_read_again(plane: DataPlane) -> None:
     before = plane.read()
     plane.configure(configured(CGNAT, vrf_table=200))
-    assert plane.settle(before) is None
+    assert plane.repair_common(before) is None
     assert plane.read(frozenset(), before) == plane.read()
 
 
@@ -537,7 +537,7 @@ def test_new_sessions_do_not_delay_the_next_comparison(
         reconciler.sweep()
     run("tc qdisc del dev acc0 root")
     clock.now += 5
-    reconciler._turn()
+    reconciler._run_once()
     assert repairs(reconciler) == {FaultKind.SHAPER: 1}
 
 
@@ -573,11 +573,11 @@ def test_many_new_sessions_are_not_compared_after_each_few(
     clock.now += 5
     reconciler.apply_soon(*range(20, 28))
     for _ in range(4):
-        reconciler._turn()
+        reconciler._run_once()
     assert len(readings) == 1
     # After ten times as long as it took.
     clock.now += 1
-    reconciler._turn()
+    reconciler._run_once()
     assert len(readings) == 2
     assert all(f"100.64.0.{number} dev acc{number} scope" in routes() for number in range(20, 28))
 
@@ -604,7 +604,7 @@ def test_a_new_session_comes_before_the_rest_of_the_repairs(
     monkeypatch.setattr(plane, "repair", told)
     for _ in range(3):
         clock.now += 100
-        reconciler._turn()
+        reconciler._run_once()
     assert order == [[20, 21], [24], [22, 23]]
 
 
@@ -617,11 +617,11 @@ def test_the_time_of_a_new_session_without_a_limit_is_counted_once(
         sessions.present = {**sessions.present, new.session_id: new}
         reconciler.apply_soon(new.session_id)
         clock.now += seconds
-        reconciler._turn()
+        reconciler._run_once()
     # Not of a session that was made before.
     sessions.present = {**sessions.present, 20: replace(quick, rate_down=DOWN // 2)}
     reconciler.apply_soon(20)
-    reconciler._turn()
+    reconciler._run_once()
     delays = reconciler.limit_delays.read()
     within = {each.seconds: each.sessions for each in delays.counts}
     assert (within[0.01], within[0.05], within[0.5], within[1.0], delays.sessions) == (0, 1, 1, 2, 2)
@@ -637,7 +637,7 @@ def test_the_time_of_a_session_that_a_comparison_finds_first_is_counted(
     reconciler.apply_soon(20)
     clock.now += 0.3
     reconciler.sweep()
-    reconciler._turn()
+    reconciler._run_once()
     delays = reconciler.limit_delays.read()
     assert (delays.sessions, delays.seconds) == (1, pytest.approx(0.3))
 
@@ -651,7 +651,7 @@ def test_a_session_that_has_its_limits_had_no_time_without_them(
     after = Reconciler(plane, sessions, clock)
     after.apply_soon(7)
     clock.now += 3
-    after._turn()
+    after._run_once()
     assert limits() == (DOWN, UP)
     assert after.limit_delays.read().sessions == 0
 

@@ -34,7 +34,7 @@ from gateway_core.gateways.linux.dataplane.firewall import ArpLimit, Firewall
 from gateway_core.gateways.linux.dataplane.nftables import OwnTable, keep_tables
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
-from gateway_core.gateways.linux.demux.admission import ServedVlan
+from gateway_core.gateways.linux.demux.admission import ManagedVlan
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices
 from gateway_core.gateways.linux.entries import count_skipped
@@ -246,7 +246,7 @@ class LinuxGateway:
         vlans = [served.vlan for served in self.demux.list_vlans()]
         return links.list_interfaces(self.configuration.interfaces.trunks, vlans, self.sessions.all())
 
-    def vlans(self) -> SortedRows[ServedVlan]:
+    def vlans(self) -> SortedRows[ManagedVlan]:
         ahead = self.clock.wall() - self.clock.steady()
         return list_vlans(self.demux.list_vlans(), self._read_links(), self.sessions, ahead)
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from gateway_contract.contract import record_of
 from gateway_contract.core.network import Interface, InterfaceAddress, InterfaceType, Route, Vlan
-from gateway_core.gateways.linux.demux.admission import AccessVlan, ServedVlan
+from gateway_core.gateways.linux.demux.admission import AccessVlan, ManagedVlan
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.links import Link
 from gateway_core.gateways.linux.kernel.reader import KernelReader
@@ -137,12 +137,12 @@ _NOT_PRESENT = "notpresent"
 
 
 def list_vlans(
-    vlans: Sequence[ServedVlan], links: Links, sessions: SessionTable[Any], ahead: float
-) -> SortedRows[ServedVlan]:
+    vlans: Sequence[ManagedVlan], links: Links, sessions: SessionTable[Any], ahead: float
+) -> SortedRows[ManagedVlan]:
     """Return Vlan rows by trunk and tags. The steady clock, by which VLANs have their times, is `ahead`
     seconds behind epoch."""
 
-    def make_record(served: ServedVlan) -> Vlan:
+    def make_record(served: ManagedVlan) -> Vlan:
         vlan, link = served.vlan, links.find(served.vlan.name)
         return record_of(
             Vlan, vlan,
@@ -151,7 +151,7 @@ def list_vlans(
             created_at=int(served.created_at + ahead),
         )  # fmt: skip
 
-    def get_key(served: ServedVlan) -> Key:
+    def get_key(served: ManagedVlan) -> Key:
         return get_vlan_key(served.vlan)
 
     return SortedRows(sorted(vlans, key=get_key), get_key, make_record)

@@ -107,7 +107,7 @@ def unserved(admission: Admission) -> list[str]:
 def expired(
     admission: Admission, occupied: Container[str], unknown: Container[SessionType] = ()
 ) -> list[str]:
-    return sorted(vlan.name for vlan in admission.expire(Occupancy(occupied, unknown), 100))
+    return sorted(vlan.name for vlan in admission.take_expired(Occupancy(occupied, unknown), 100))
 
 
 @pytest.mark.parametrize(
@@ -325,9 +325,9 @@ def test_as_many_vlans_as_requested_expire_and_none_under_way(
     under_way = AccessVlan("trunk0", 50, 8)
     assert admission.decide(trigger(under_way)) == under_way
     clock.now += 300
-    assert admission.expire(Occupancy(()), 1) == [SINGLE]
-    assert admission.expire(Occupancy(()), 1) == [DOUBLE]
-    assert admission.expire(Occupancy(()), 1) == []
+    assert admission.take_expired(Occupancy(()), 1) == [SINGLE]
+    assert admission.take_expired(Occupancy(()), 1) == [DOUBLE]
+    assert admission.take_expired(Occupancy(()), 1) == []
 
 
 def test_a_vlan_that_is_postponed_is_the_last(admission: Admission) -> None:

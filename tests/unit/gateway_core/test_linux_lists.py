@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway_contract.core.network import AddressFamily, Interface, InterfaceStats, Route
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.demux.admission import AccessVlan, ServedVlan, VlanState
+from gateway_core.gateways.linux.demux.admission import AccessVlan, ManagedVlan, VlanState
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.links import Address
 from gateway_core.gateways.linux.sessions.session import LinuxSession
@@ -182,7 +182,7 @@ def managed(
     table: SessionTable[LinuxSession] = SessionTable(CGNAT)
     for each in sessions:
         table.add(each)
-    served = [ServedVlan(vlan, SessionType.PPPOE, VlanState.SERVED, 12.5, 20.0, 20.0) for vlan in vlans]
+    served = [ManagedVlan(vlan, SessionType.PPPOE, VlanState.SERVED, 12.5, 20.0, 20.0) for vlan in vlans]
     return list_vlans(served, Links(KnownLinks(*MACHINE)), table, _AHEAD)
 
 

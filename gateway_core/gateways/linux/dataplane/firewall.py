@@ -48,7 +48,7 @@ class ArpLimit(OwnTable):
         self._load(removes=True, subscriber_group=SUBSCRIBER_GROUP)
 
 
-class _Owner(NamedTuple):
+class _CheckedTrunk(NamedTuple):
     """Trunk, or PPP: the label in its counters' names, and patterns of the devices that its subscribers may
     send from. Frames without a tag, and those with the outer tag alone, are nobody's."""
 
@@ -57,7 +57,7 @@ class _Owner(NamedTuple):
     devices: tuple[str, ...]
 
     @classmethod
-    def of(cls, trunk: str) -> "_Owner":
+    def of(cls, trunk: str) -> "_CheckedTrunk":
         if trunk == PPP:
             return cls(trunk, (), (f"{PPP}*",))
         return cls(_make_label(trunk), (trunk,), tuple(f"{prefix}*" for prefix in _list_vlan_prefixes(trunk)))
@@ -82,7 +82,7 @@ class Policy:
 
     trunks: frozenset[str]
     #: Interfaces that are no subscriber's, whatever their name.
-    exempt: frozenset[str]
+    exempt_interfaces: frozenset[str]
     dns_servers: tuple[IPv4Address | IPv6Address, ...]
     #: Where DHCP subscribers have their addresses. The main table has an unreachable route to each range.
     source_ranges: tuple[IPv4Network, ...]
@@ -175,9 +175,9 @@ class Firewall(OwnTable):
         trunks = sorted(policy.trunks | (self._former or frozenset()), key=lambda name: (-len(name), name))
         self._load(
             removes=removes,
-            owners=[_Owner.of(trunk) for trunk in (PPP, *trunks)],
+            checked_trunks=[_CheckedTrunk.of(trunk) for trunk in (PPP, *trunks)],
             trunks=sorted(trunks),
-            exempt=sorted(policy.exempt),
+            exempt_interfaces=sorted(policy.exempt_interfaces),
             dns_servers=policy.dns_servers,
             source_ranges=policy.source_ranges,
             former_ranges=policy.former_ranges,
@@ -204,7 +204,7 @@ class Firewall(OwnTable):
             except KernelError:
                 # The rules come first. After them, the load lists the table too: then this is a fault.
                 self._former = frozenset()
-        trunks = (self._former | more) - policy.trunks - policy.exempt
+        trunks = (self._former | more) - policy.trunks - policy.exempt_interfaces
         if not trunks:
             return trunks
         names = [name for _, name in socket.if_nameindex()]

@@ -122,7 +122,7 @@ class DataPlane:
             refused = [error for error in replaced if error.code != errno.ENETDOWN]
             own = self._routes.read_own()
             refused += routes.add_pool_routes(self._list_pool_routes(), own).failed.values()
-            refused += self._steering.settle(self._reader.read_rules(), own).failed.values()
+            refused += self._steering.repair(self._reader.read_rules(), own).failed.values()
             for error in refused:
                 if not isinstance(error, NoDevice):
                     raise error
@@ -214,14 +214,14 @@ class DataPlane:
             state = state._replace(rules=self._reader.read_rules())
         return state
 
-    def settle(self, state: KernelState) -> Outcome | None:
+    def repair_common(self, state: KernelState) -> Outcome | None:
         """Repair what belongs to no session: the routes of pools, the rules and the routes of steering.
         Return None for a state that was read before the last configuration."""
         with self._lock:
             if state.revision != self._revision:
                 return None
             pool = routes.add_pool_routes(self._list_pool_routes(), state.routes.own)
-            steering = self._steering.settle(state.rules, state.routes.own)
+            steering = self._steering.repair(state.rules, state.routes.own)
             return Outcome(pool.changed + steering.changed, {**pool.failed, **steering.failed})
 
     def has_differences(
@@ -231,7 +231,7 @@ class DataPlane:
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         if self._has_other(wanted.device, wanted):
             return False
-        down, up = self._shaper.make_entries(link.ifindex, 0 if ifb is None else ifb.ifindex)
+        down, up = self._shaper.make_qdisc_entries(link.ifindex, 0 if ifb is None else ifb.ifindex)
         if not (state.qdiscs.issuperset(down) if wanted.rate_down else down[0] not in state.qdiscs):
             return True
         if wanted.rate_up:

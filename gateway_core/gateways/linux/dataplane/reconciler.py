@@ -239,7 +239,7 @@ class Reconciler:
             thread = crew.start(lambda: self._watch(watcher), "kernel watcher")
             try:
                 while self._wait():
-                    self._turn()
+                    self._run_once()
             finally:
                 watcher.close()
                 thread.join()
@@ -276,7 +276,7 @@ class Reconciler:
         found = self._comparison.compare(present, applied, changed, self._take_shaped(), faulty)
         seconds += self._now() - began
         self._note_missing(found.missing, started, is_fresh)
-        self._settle(self._comparison.state)
+        self._repair_common(self._comparison.state)
         self._rest_until = self._now() + _REST_FACTOR * seconds
         is_done = self._repair(found.to_make)
         if is_complete and found.routes is not None:
@@ -302,7 +302,7 @@ class Reconciler:
                 self._work.wait(rest)
             return not self._is_stopping
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         try:
             self._apply_changed()
             if self._sweep_at <= self._now():
@@ -370,8 +370,8 @@ class Reconciler:
         self.fault_register.add_repairs([place])
         return None
 
-    def _settle(self, state: KernelState) -> None:
-        outcome = self._plane.settle(state)
+    def _repair_common(self, state: KernelState) -> None:
+        outcome = self._plane.repair_common(state)
         if outcome is None:
             return
         self.fault_register.set_faults(None, outcome.failed)

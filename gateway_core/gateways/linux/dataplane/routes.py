@@ -206,7 +206,7 @@ class Steering:
             routes.add(self._find_handoff(self._cgnat))
         return routes
 
-    def settle(self, rules: Iterable[Rule], own_routes: Set[FibEntry]) -> Outcome:
+    def repair(self, rules: Iterable[Rule], own_routes: Set[FibEntry]) -> Outcome:
         """Make the rules, and the routes of no session, what they must be. The kernel has `rules` and
         `own_routes`. Former rules go after the new ones are there, and stay if a new one is refused."""
         cgnat, failed = self._cgnat, dict[Place, KernelError]()

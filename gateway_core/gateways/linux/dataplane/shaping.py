@@ -69,12 +69,12 @@ _GONE_CODES = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
 
 
 class Limits(NamedTuple):
-    """Limits of a session with a device. Rates are in bits per second; 0 is no limit, the lowest is 8,000."""
+    """Limits of a session with a device. 0 is no limit, and 8,000 the lowest."""
 
     link: Link
     ifb: str
-    down: int
-    up: int
+    down_bps: int
+    up_bps: int
     profile: OverheadProfile
 
 
@@ -84,13 +84,13 @@ class Direction:
 
     step: str
     #: The index of the session's device.
-    device: int
+    device_index: int
     #: None for no limit.
     limit: TbfLimit | None
     #: For what a session sends.
     ifb: str = ""
     #: The index of the device that has the limit.
-    limited: int = 0
+    limited_index: int = 0
     is_changed: bool = False
     error: KernelError | None = None
 
@@ -128,12 +128,14 @@ class Shaper:
             ifbs_down = self._find_ifbs(limited_up)
             # Before the IFBs are up: then the kernel need not wait until no processor uses a former queue.
             self._set_limits([*limited_up, *(each for each in down if each.limit is not None)])
-            _run_changes([(each, links.set_up(each.limited)) for each in _select_working(ifbs_down)])
+            _run_changes([(each, links.set_up(each.limited_index)) for each in _select_working(ifbs_down)])
             # Last: packets to an IFB that is down, or gone, are lost.
             self._set_redirects(limited_up)
         return pairs
 
-    def make_entries(self, ifindex: int, ifb: int) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
+    def make_qdisc_entries(
+        self, ifindex: int, ifb: int
+    ) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
         """Return the downstream and upstream qdiscs of a session, by the indexes of its device and IFB."""
         down, up = self._make_limit_entries(ifindex), self._make_limit_entries(ifb)
         return down, (QdiscEntry(ifindex, INGRESS, _INGRESS_QDISC.handle, _INGRESS_QDISC.kind), *up)
@@ -165,7 +167,7 @@ class Shaper:
             for link, (_, ifb) in zip(found, sessions, strict=True)
         ]
         # The kernel has removed the qdiscs of a device that is gone.
-        present = [each for each in going if each.device]
+        present = [each for each in going if each.device_index]
         with self._lock:
             self._remove_redirects(present)
             self._remove_limits(present)
@@ -214,7 +216,7 @@ class Shaper:
             elif link.kind != IFB:
                 each.error = _NotAnIfb(f"shape by {each.ifb}")
             else:
-                each.limited = link.index
+                each.limited_index = link.index
                 if not link.is_up:
                     down.append(each)
         return down
@@ -233,7 +235,7 @@ class Shaper:
                 (
                     each,
                     _make_tbf(each.limit),
-                    qdiscs.add_tbf(each.limited, _TBF_HANDLE, each.limit, _PLAIN_QUEUE_BYTES),
+                    qdiscs.add_tbf(each.limited_index, _TBF_HANDLE, each.limit, _PLAIN_QUEUE_BYTES),
                 )
                 for each in _select_working(directions)
                 if each.limit is not None
@@ -252,7 +254,7 @@ class Shaper:
             self._has_fq_codel = True
         elif direction.error.code == errno.ENOENT:
             # The same error may say that TBF is gone.
-            (root,) = self._reader.find_qdiscs([(direction.limited, ROOT)])
+            (root,) = self._reader.find_qdiscs([(direction.limited_index, ROOT)])
             if root is not None and root.handle == _TBF_HANDLE:
                 self._has_fq_codel, direction.error = False, None
                 _log.warning("the kernel has no fq_codel: sessions get a plain queue")
@@ -265,20 +267,20 @@ class Shaper:
             flows=_MAX_FLOWS,
             memory=_MEMORY_BYTES,
         )
-        self._place(_TBF_CLASS, [(each, _FQ_CODEL, add(each.limited)) for each in directions])
+        self._place(_TBF_CLASS, [(each, _FQ_CODEL, add(each.limited_index)) for each in directions])
 
     def _place(self, parent: int, todo: Sequence[tuple[Direction, Qdisc, KernelChange]]) -> None:
         """Put a qdisc, which a change adds, at a place of each device. A qdisc with the same handle changes
         in place; another one goes in the same step."""
         wanted = {each: (qdisc, add) for each, qdisc, add in todo}
         _, present = _run_changes([(each, add) for each, _, add in todo], {errno.EEXIST})
-        found = self._reader.find_qdiscs([(each.limited, parent) for each in present])
+        found = self._reader.find_qdiscs([(each.limited_index, parent) for each in present])
         others = [
             (each, qdisc) for each, qdisc in zip(present, found, strict=True) if qdisc != wanted[each][0]
         ]
         # Another program may have given our handle to another kind, which the kernel does not change.
         alien = [
-            (each, qdiscs.delete_qdisc(each.limited, parent, qdisc))
+            (each, qdiscs.delete_qdisc(each.limited_index, parent, qdisc))
             for each, qdisc in others
             if qdisc is not None
             and qdisc.handle == wanted[each][0].handle
@@ -290,44 +292,49 @@ class Shaper:
 
     def _remove_limits(self, directions: Sequence[Direction]) -> None:
         working = _select_working(directions)
-        found = self._reader.find_qdiscs([(each.device, ROOT) for each in working])
+        found = self._reader.find_qdiscs([(each.device_index, ROOT) for each in working])
         ours = [
-            (each, qdiscs.delete_qdisc(each.device, ROOT, qdisc))
+            (each, qdiscs.delete_qdisc(each.device_index, ROOT, qdisc))
             for each, qdisc in zip(working, found, strict=True)
             if qdisc is not None and (qdisc.kind, qdisc.handle) == (_TBF, _TBF_HANDLE)
         ]
         _run_changes(ours, _GONE_CODES)
 
     def _set_redirects(self, directions: Sequence[Direction]) -> None:
-        additions = [(each, qdiscs.add_ingress(each.device)) for each in _select_working(directions)]
+        additions = [(each, qdiscs.add_ingress(each.device_index)) for each in _select_working(directions)]
         made, present = _run_changes(additions, {errno.EEXIST})
         wrong, missing = [], list(made)
-        found = self._reader.find_qdiscs([(each.device, INGRESS) for each in present])
+        found = self._reader.find_qdiscs([(each.device_index, INGRESS) for each in present])
         for each, qdisc in zip(present, found, strict=True):
             if qdisc is not None and qdisc.kind != _INGRESS_QDISC.kind:
                 each.error = KernelError(each.step, f"another program added the qdisc {qdisc.kind}")
                 continue
-            redirects = self._read_redirects(each.device)
-            if redirects != [PacketFilter(_REDIRECT_PRIORITY, each.limited)]:
+            redirects = self._read_redirects(each.device_index)
+            if redirects != [PacketFilter(_REDIRECT_PRIORITY, each.limited_index)]:
                 missing.append(each)
                 if redirects:
                     wrong.append(each)
         _run_changes(
-            [(each, qdiscs.delete_redirects(each.device, _REDIRECT_PRIORITY)) for each in wrong], _GONE_CODES
+            [(each, qdiscs.delete_redirects(each.device_index, _REDIRECT_PRIORITY)) for each in wrong],
+            _GONE_CODES,
         )
         working = _select_working(missing)
         _run_changes(
-            [(each, qdiscs.add_redirect(each.device, _REDIRECT_PRIORITY, each.limited)) for each in working]
+            [
+                (each, qdiscs.add_redirect(each.device_index, _REDIRECT_PRIORITY, each.limited_index))
+                for each in working
+            ]
         )
 
     def _remove_redirects(self, directions: Sequence[Direction]) -> None:
-        ours = [each for each in _select_working(directions) if self._read_redirects(each.device)]
+        ours = [each for each in _select_working(directions) if self._read_redirects(each.device_index)]
         _run_changes(
-            [(each, qdiscs.delete_redirects(each.device, _REDIRECT_PRIORITY)) for each in ours], _GONE_CODES
+            [(each, qdiscs.delete_redirects(each.device_index, _REDIRECT_PRIORITY)) for each in ours],
+            _GONE_CODES,
         )
-        unused = [each for each in _select_working(ours) if not self._reader.read_filters(each.device)]
+        unused = [each for each in _select_working(ours) if not self._reader.read_filters(each.device_index)]
         _run_changes(
-            [(each, qdiscs.delete_qdisc(each.device, INGRESS, _INGRESS_QDISC)) for each in unused],
+            [(each, qdiscs.delete_qdisc(each.device_index, INGRESS, _INGRESS_QDISC)) for each in unused],
             _GONE_CODES,
         )
 
@@ -350,10 +357,11 @@ class Shaper:
 def _make_directions(session: Limits) -> tuple[Direction, Direction]:
     link, ifb = session.link, session.ifb
     down, up = (
-        _make_limit(rate, session.profile, link) if rate else None for rate in (session.down, session.up)
+        _make_limit(rate, session.profile, link) if rate else None
+        for rate in (session.down_bps, session.up_bps)
     )
     return (
-        Direction(f"shape {link.name}", link.index, down, limited=link.index),
+        Direction(f"shape {link.name}", link.index, down, limited_index=link.index),
         Direction(f"shape {link.name} by {ifb}", link.index, up, ifb),
     )
 

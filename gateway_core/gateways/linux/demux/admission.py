@@ -98,7 +98,7 @@ _SETTLED_STATES = (VlanState.MADE, VlanState.SERVED)
 
 
 @dataclass(frozen=True, slots=True)
-class ServedVlan:
+class ManagedVlan:
     """VLAN with the session type whose source serves it, and when it was made or adopted, when it was last in
     use, by a session or as a new one, and when the last trigger was seen."""
 
@@ -118,12 +118,12 @@ class Admission:
 
     A VLAN that `decide` returns waits for its turn until `take` returns it, and counts for all limits
     meanwhile. A VLAN is under way until the caller calls `mark_made` or `mark_failed`; one that `adopt` or
-    `expire` returns, until `forget` or `postpone`.
+    `take_expired` returns, until `forget` or `postpone`.
     """
 
     def __init__(self, demux: Demux, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._vlans: dict[AccessVlan, ServedVlan] = {}
+        self._vlans: dict[AccessVlan, ManagedVlan] = {}
         #: Number of VLANs of each outer VLAN.
         self._numbers: Counter[OuterVlan] = Counter()
         #: VLANs that wait to be made, in the order of their outer VLANs' turns. VLANs with one tag share the
@@ -133,7 +133,7 @@ class Admission:
         self.refusals: Counter[TriggerRefusal] = Counter()
         self.configure(demux)
 
-    def __iter__(self) -> Iterator[ServedVlan]:
+    def __iter__(self) -> Iterator[ManagedVlan]:
         return iter(self._vlans.values())
 
     def configure(self, demux: Demux) -> None:
@@ -174,9 +174,9 @@ class Admission:
             self.refusals[decision] += 1
         return decision
 
-    def mark_made(self, vlan: AccessVlan) -> ServedVlan:
+    def mark_made(self, vlan: AccessVlan) -> ManagedVlan:
         """Note that the device of a VLAN under way exists."""
-        return self._change(vlan, state=VlanState.MADE)
+        return self._update(vlan, state=VlanState.MADE)
 
     def mark_failed(self, vlan: AccessVlan) -> None:
         """Note that a VLAN under way could not be made. Its triggers are refused for HOLD_OFF_SECONDS."""
@@ -185,7 +185,7 @@ class Admission:
 
     def mark_served(self, vlan: AccessVlan) -> None:
         """Note that the source has a VLAN."""
-        self._change(vlan, state=VlanState.SERVED)
+        self._update(vlan, state=VlanState.SERVED)
 
     def list_unserved(self, kind: SessionType, limit: int) -> list[AccessVlan]:
         """Return at most `limit` VLANs of a session type that the source is to be told of."""
@@ -196,7 +196,7 @@ class Admission:
         """Make `list_unserved` return all VLANs of a session type again."""
         for managed in list(self):
             if managed.kind == kind and managed.state == VlanState.SERVED:
-                self._change(managed.vlan, state=VlanState.MADE)
+                self._update(managed.vlan, state=VlanState.MADE)
 
     def adopt(self, trunk: str, existing: Iterable[AccessVlan]) -> list[AccessVlan]:
         """Take over the VLANs that have a device on the trunk now, if they have a profile. Return those under
@@ -206,7 +206,7 @@ class Admission:
         for managed in list(self):
             is_settled = managed.vlan.trunk == trunk and managed.state in _SETTLED_STATES
             if is_settled and managed.vlan not in existing:
-                self._change(managed.vlan, state=VlanState.REMOVING)
+                self._update(managed.vlan, state=VlanState.REMOVING)
                 vanished.append(managed.vlan)
         for vlan in existing - self._vlans.keys():
             profile = self._profiles.find(vlan)
@@ -240,7 +240,7 @@ class Admission:
         """Return the session type of a VLAN under management."""
         return self._vlans[vlan].kind
 
-    def expire(self, occupancy: Occupancy, limit: int) -> list[AccessVlan]:
+    def take_expired(self, occupancy: Occupancy, limit: int) -> list[AccessVlan]:
         """Return at most `limit` VLANs to remove: without a session for the idle timeout, or without a
         profile, also with sessions, which the commit ends. While its source does not reply, no VLAN expires:
         the sessions may live, and the source cannot release it.
@@ -256,12 +256,12 @@ class Admission:
             if managed.state not in _SETTLED_STATES or managed.kind in occupancy.unknown:
                 continue
             if managed.vlan.name in occupancy.interfaces and self._has_profile(managed):
-                self._change(managed.vlan, used_at=now, had_session=True)
+                self._update(managed.vlan, used_at=now, had_session=True)
                 continue
             outer = managed.vlan.outer
             is_short = total > enough or staying[outer] > self._max_vlans * _SHORTAGE
             if len(found) < limit and self._is_expired(managed, now, is_short):
-                self._change(managed.vlan, state=VlanState.REMOVING)
+                self._update(managed.vlan, state=VlanState.REMOVING)
                 staying[outer] -= 1
                 total -= 1
                 found.append(managed.vlan)
@@ -292,7 +292,7 @@ class Admission:
             return TriggerRefusal.OTHER_KIND
         if managed is not None:
             # A client that is signing on must not lose its VLAN before it has a session.
-            self._change(vlan, heard_at=now)
+            self._update(vlan, heard_at=now)
             return TriggerRefusal.SERVED
         if self._held_off.get(vlan, now) > now:
             return TriggerRefusal.HELD_OFF
@@ -313,11 +313,11 @@ class Admission:
         self._waiting.setdefault(vlan.outer, deque()).append(vlan)
         return vlan
 
-    def _has_profile(self, managed: ServedVlan) -> bool:
+    def _has_profile(self, managed: ManagedVlan) -> bool:
         profile = self._profiles.find(managed.vlan)
         return profile is not None and get_session_type(profile) == managed.kind
 
-    def _is_expired(self, managed: ServedVlan, now: float, is_short: bool) -> bool:
+    def _is_expired(self, managed: ManagedVlan, now: float, is_short: bool) -> bool:
         idle = now - managed.used_at
         if not self._has_profile(managed):
             return True
@@ -337,10 +337,10 @@ class Admission:
         self, vlan: AccessVlan, kind: SessionType, state: VlanState, *, had_session: bool = False
     ) -> None:
         now = self._clock()
-        self._vlans[vlan] = ServedVlan(vlan, kind, state, now, now, now, had_session)
+        self._vlans[vlan] = ManagedVlan(vlan, kind, state, now, now, now, had_session)
         self._numbers[vlan.outer] += 1
 
-    def _change(self, vlan: AccessVlan, **changes: Any) -> ServedVlan:
+    def _update(self, vlan: AccessVlan, **changes: Any) -> ManagedVlan:
         changed = self._vlans[vlan] = replace(self._vlans[vlan], **changes)
         return changed
 

@@ -18,7 +18,7 @@ from gateway_contract.base.texts import join_names
 from gateway_contract.configuration import Demux
 from gateway_contract.core.health import TriggerRefusal
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.demux.admission import AccessVlan, Admission, Occupancy, ServedVlan
+from gateway_core.gateways.linux.demux.admission import AccessVlan, Admission, ManagedVlan, Occupancy
 from gateway_core.gateways.linux.demux.listener import Listener, Trigger
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_core.gateways.linux.threads import Crew
@@ -102,7 +102,7 @@ class Demultiplexer:
         #: Types of sessions whose source is told of the VLANs that it has not taken, some in each turn.
         self._to_tell: set[SessionType] = set()
 
-    def list_vlans(self) -> list[ServedVlan]:
+    def list_vlans(self) -> list[ManagedVlan]:
         """Return the VLANs under management. Times are those of the clock."""
         with self._work:
             return list(self._admission)
@@ -158,7 +158,7 @@ class Demultiplexer:
                     self._work.wait_for(self._has_work, max(0.0, wake_at - self._clock()))
                     if self._is_stopping:
                         return
-                self._turn(crew)
+                self._run_once(crew)
                 self._restore()
                 if self._clock() >= sweep_at:
                     is_done = self._sweep()
@@ -170,7 +170,7 @@ class Demultiplexer:
         has_turn = self._admission.has_waiting or self._vanished or self._to_tell
         return bool(self._is_stopping or self._to_adopt or has_turn)
 
-    def _turn(self, crew: Crew) -> None:
+    def _run_once(self, crew: Crew) -> None:
         with self._work:
             to_adopt, self._to_adopt = self._to_adopt, set()
             to_make = self._admission.take(_VLANS_PER_TURN)
@@ -180,7 +180,7 @@ class Demultiplexer:
         # After the adoption: else frames on VLANs that exist would take tokens of the bucket.
         self._listen(trunks, crew)
         self._make_and_serve(to_make)
-        self._tell()
+        self._tell_sources()
         self._remove(_take(self._vanished, _RELEASES_PER_TURN))
 
     def _listen(self, trunks: frozenset[str], crew: Crew) -> None:
@@ -226,7 +226,7 @@ class Demultiplexer:
 
     def _make_and_serve(self, vlans: Iterable[AccessVlan]) -> list[AccessVlan]:
         """Make VLANs, tell their sources, and return the VLANs that could not be made."""
-        made: list[ServedVlan] = []
+        made: list[ManagedVlan] = []
         failed, errors = [], []
         for vlan in vlans:
             try:
@@ -245,7 +245,7 @@ class Demultiplexer:
             self._serve(kind, deque(each.vlan for each in made if each.kind == kind))
         return failed
 
-    def _tell(self) -> None:
+    def _tell_sources(self) -> None:
         """Tell each source of some VLANs that it has not taken. After a failure, the next sweep goes on."""
         for kind in sorted(self._to_tell):
             with self._work:
@@ -306,7 +306,7 @@ class Demultiplexer:
         occupancy = self._occupancy()
         with self._work:
             self._logged = {key: at for key, at in self._logged.items() if now - at < _QUIET_SECONDS}
-            expired = self._admission.expire(occupancy, _REMOVALS_PER_SWEEP)
+            expired = self._admission.take_expired(occupancy, _REMOVALS_PER_SWEEP)
         # Before the sources are told: that may last until a deadline, and a session may begin meanwhile.
         is_removed = self._remove(deque(expired))
         self._to_tell = set(SessionType)

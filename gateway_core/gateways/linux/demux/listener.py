@@ -90,11 +90,11 @@ def parse_trigger(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
     if source[0] & 1:
         return None
     is_to_group = bool(destination[0] & 1)
-    kind = _find_type(ethertype, frame[payload:], is_to_group=is_to_group)
+    kind = _find_session_type(ethertype, frame[payload:], is_to_group=is_to_group)
     return None if kind is None else Trigger(trunk, outer, protocol, vlan, kind)
 
 
-def _find_type(ethertype: int, packet: bytes, *, is_to_group: bool) -> SessionType | None:
+def _find_session_type(ethertype: int, packet: bytes, *, is_to_group: bool) -> SessionType | None:
     if ethertype == 0x0800:
         return SessionType.DHCP if _is_from_dhcp_client(packet, is_to_group=is_to_group) else None
     if not is_to_group:

@@ -36,7 +36,7 @@ class Changed(Enum):
 
 EVERYTHING = frozenset(Changed)
 
-_GROUPS = {
+_MULTICAST_GROUPS = {
     Changed.LINKS: rt.RTMGRP_LINK,
     Changed.IFBS: rt.RTMGRP_LINK,
     Changed.QDISCS: rt.RTMGRP_TC,
@@ -44,11 +44,11 @@ _GROUPS = {
     Changed.ROUTES: rt.RTMGRP_IPV4_ROUTE | rt.RTMGRP_IPV6_ROUTE,
     Changed.RULES: rt.RTMGRP_IPV4_RULE,
 }
-_LINK = rt.RTM_NEWLINK >> 2
+_LINK_TYPE = rt.RTM_NEWLINK >> 2
 #: By the type of a message, which is one of four in a row. A link that goes down takes its IPv4 routes along,
 #: and the kernel sends no message for them.
-_CHANGED = {
-    _LINK: frozenset({Changed.LINKS, Changed.ROUTES}),
+_CHANGED_BY_TYPE = {
+    _LINK_TYPE: frozenset({Changed.LINKS, Changed.ROUTES}),
     rt.RTM_NEWADDR >> 2: frozenset({Changed.ADDRESSES}),
     rt.RTM_NEWROUTE >> 2: frozenset({Changed.ROUTES}),
     rt.RTM_NEWRULE >> 2: frozenset({Changed.RULES}),
@@ -145,7 +145,7 @@ class Watcher(_EventSocket):
     change itself. A change after the first reading is never lost."""
 
     def __init__(self, wanted: frozenset[Changed] = EVERYTHING) -> None:
-        super().__init__(socket.NETLINK_ROUTE, reduce(or_, (_GROUPS[each] for each in wanted)))
+        super().__init__(socket.NETLINK_ROUTE, reduce(or_, (_MULTICAST_GROUPS[each] for each in wanted)))
         self._lock = threading.Lock()
         self._shaped: set[int] = set()
 
@@ -187,8 +187,8 @@ def _parse_events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
     changed, shaped = _NOTHING, set()
     for type, _, sequence, body in nl.split_messages(data):
         if sequence != nl.QUERY_SEQUENCE:
-            is_about_ifb = type >> 2 == _LINK and is_ifb(body)
-            found = _IFB_CHANGED if is_about_ifb else _CHANGED.get(type >> 2, _NOTHING)
+            is_about_ifb = type >> 2 == _LINK_TYPE and is_ifb(body)
+            found = _IFB_CHANGED if is_about_ifb else _CHANGED_BY_TYPE.get(type >> 2, _NOTHING)
             changed |= found
             if Changed.QDISCS in found:
                 shaped.add(nl.unpack(rt.TCMSG, body)[1])
