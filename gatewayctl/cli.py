@@ -226,7 +226,7 @@ def get_shared_option(ctx: click.Context, name: str) -> Any:
 context_option = _shared_option(
     "--context", metavar="NAME", shell_complete=_complete_contexts, help="The gateway, by its context."
 )
-all_option = _shared_option("--all", is_flag=True, help="Asks the gateways of all contexts, side by side.")
+all_option = _shared_option("--all", is_flag=True, help="Ask the gateways of all contexts, side by side.")
 output_option = _shared_option(
     "-o",
     "--output",
@@ -242,8 +242,8 @@ columns_option = click.option(
     help="The columns of the table, in this order.",
 )
 context_argument = click.argument("name", shell_complete=_complete_contexts)
-yes_option = click.option("--yes", is_flag=True, help="Does not ask for confirmation.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only shows what would happen.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 
 
 def limit_option(help: str = "The most records.", **attributes: Any) -> Callable[[Decorated], Decorated]:

@@ -114,7 +114,7 @@ FILES = {"bash": "gatewayctl", "zsh": "_gatewayctl", "fish": "gatewayctl.fish"}
 @click.argument("shell", type=click.Choice(tuple(FILES)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Prints the completion for a shell, which the package has installed already.
+    """Print the completion for a shell, which the package has installed already.
 
     In ~/.bashrc: eval "$(gatewayctl completion bash)"
     """

@@ -187,7 +187,7 @@ class ResultList:
 
 @dataclass(frozen=True)
 class Sheet:
-    """One record. A table shows one field per line: all fields, or those of `chosen`."""
+    """Single record. A table shows one field per line: all fields, or those of `chosen`."""
 
     record: Record
     status: ExitStatus = ExitStatus.SUCCESS

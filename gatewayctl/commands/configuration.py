@@ -217,7 +217,7 @@ _revision = GatewayWords(
 
 @cli.group()
 def config() -> None:
-    """Reads and changes the configuration.
+    """Read and change the configuration.
 
     Changes go to the candidate, which all users share; a commit makes it the running configuration. A PATH is
     segments joined by dots, such as qos.default_down or api.users.alice.role. A segment with other characters
@@ -236,7 +236,7 @@ def config() -> None:
 )  # fmt: skip
 @cli.read_command
 def show(gateway: RemoteGateway, path: str | None, candidate: bool, revision: str | None) -> Report:
-    """Shows the running configuration, or the part of it at PATH. Secrets are masked."""
+    """Show the running configuration, or the part of it at PATH. Secrets are masked."""
     if revision not in (None, _RUNNING):
         document = gateway.get(f"{CONFIGURATION_PATH}/archive/{revision}")["configuration"]
     else:
@@ -269,7 +269,7 @@ def _is_below(path: str, above: str) -> bool:
 @click.argument("value")
 @cli.change_command
 def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
-    """Sets a value of the candidate.
+    """Set a value of the candidate.
 
     VALUE is text, which the gateway reads as the type of the field, or JSON of a list or an object, which may
     have null in it. A rate needs its unit. To remove a value, use `config delete`: null, none, ~ and an empty
@@ -291,7 +291,7 @@ def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
 @click.argument("path", type=_path)
 @cli.change_command
 def delete(gateway: RemoteGateway, path: str) -> Report:
-    """Deletes a value of the candidate."""
+    """Delete a value of the candidate."""
     path = RemoteCandidate(gateway).edit({"op": "delete", "path": path})
     return Report(escape(f"{path} is deleted in the candidate"), {"path": path})
 
@@ -302,10 +302,10 @@ def delete(gateway: RemoteGateway, path: str) -> Report:
 )
 @cli.change_command
 def edit(gateway: RemoteGateway, file: Any) -> Report:
-    """Edits the candidate in your editor, all changes or none.
+    """Edit the candidate in your editor, all changes or none.
 
-    VISUAL or EDITOR names the editor. It gets the candidate as JSON, with masked secrets, which stay as they
-    are. A change of another user meanwhile is an error.
+    VISUAL or EDITOR names the editor, which gets the candidate as JSON. Masked secrets keep their values. A
+    change of another user meanwhile is an error.
     """
     candidate = RemoteCandidate(gateway)
     document = candidate.read("/candidate")
@@ -375,10 +375,10 @@ def _parse_configuration(text: str | bytes) -> Record:
 @click.option("--revision", "former", metavar="N", type=_revision, help="As FROM.")
 @cli.read_command
 def compare(gateway: RemoteGateway, revision: str | None, to: str | None, former: str | None) -> Report:
-    """Shows the changes of the candidate and the effect of a commit.
+    """Show the changes of the candidate and the effect of a commit.
 
-    FROM and TO are archived revisions, and 0 is the running configuration. With FROM, it shows the difference
-    from there to the candidate; with TO, to there.
+    FROM and TO are archived revisions, and 0 is the running configuration. With FROM, show the difference
+    from FROM to the candidate; with TO, from FROM to TO.
     """
     start = revision or former
     # Without a revision, the API compares with the running configuration.
@@ -400,20 +400,20 @@ def _report_message(response: Record) -> Report:
 
 
 @config.command()
-@click.option("--comment", help="Stands in the archive.")
+@click.option("--comment", help="A comment for the archive.")
 @click.option(
     "--confirm-within", "confirm_seconds", metavar="TIME", type=DurationType(),
     help="The former configuration returns by itself unless `config confirm` comes in time: 120, or 5m.",
 )  # fmt: skip
 @click.option(
     "--max-dropped", "max_sessions_dropped", metavar="N", type=int,
-    help="Fails if more sessions would end; by default, if more would end than were shown.",
+    help="Fail if more sessions would end; by default, if more would end than were shown.",
 )  # fmt: skip
 @cli.dry_run_option
 @cli.yes_option
 @cli.change_command
 def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **fields: Any) -> Report:
-    """Makes the candidate the running configuration, after it has shown the changes and asked."""
+    """Make the candidate the running configuration, after showing the changes and asking."""
     candidate = RemoteCandidate(gateway)
     difference = candidate.read("/compare")
     report = _report_difference(difference)
@@ -435,7 +435,7 @@ def _format_commit(difference: Record, **fields: Any) -> Record:
 @config.command("confirm")
 @cli.change_command
 def confirm_(gateway: RemoteGateway) -> Report:
-    """Confirms the last commit, so that it stays."""
+    """Confirm the last commit, so that it stays."""
     return _report_message(gateway.send("POST", f"{CONFIGURATION_PATH}/confirm"))
 
 
@@ -443,7 +443,7 @@ def confirm_(gateway: RemoteGateway) -> Report:
 @click.argument("revision", type=_revision)
 @cli.change_command
 def rollback(gateway: RemoteGateway, revision: str) -> Report:
-    """Copies an archived revision to the candidate. 1 is the newest; a commit then makes it run."""
+    """Copy an archived revision to the candidate. 1 is the newest; a commit then makes it run."""
     number: Any = int(revision) if revision.isdecimal() else revision
     return _report_message(gateway.send("POST", f"{CONFIGURATION_PATH}/rollback", {"revision": number}))
 
@@ -452,7 +452,7 @@ def rollback(gateway: RemoteGateway, revision: str) -> Report:
 @cli.yes_option
 @cli.change_command
 def discard(gateway: RemoteGateway, yes: bool) -> Report:
-    """Drops all changes of the candidate, after it has shown them and asked."""
+    """Discard all changes of the candidate, after showing them and asking."""
     candidate = RemoteCandidate(gateway)
     difference = candidate.read("/compare")
     if not difference["diff"]:
@@ -467,9 +467,9 @@ def discard(gateway: RemoteGateway, yes: bool) -> Report:
 @click.argument("revision", required=False, type=_revision)
 @cli.read_command
 def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
-    """Lists the running configuration, which is 0, and the archived revisions, the newest first.
+    """List the running configuration, which is 0, and the archived revisions, the newest first.
 
-    Or shows REVISION: when and by whom it was committed, and its values.
+    With REVISION, show when and by whom it was committed, and its values.
     """
     if revision is None:
         return ResultList(_list_revisions(gateway), _REVISIONS)
@@ -483,7 +483,7 @@ def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
 @cli.change_command
 @click.pass_context
 def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Report | None:
-    """Writes the running configuration to FILE, as JSON.
+    """Write the running configuration to FILE, as JSON.
 
     FILE is HOSTNAME-TIME.json by default; - is standard output. The API shows no secrets, so the file has
     none: keep them elsewhere, or restore on a gateway that still runs them. Their paths are on standard
@@ -511,9 +511,9 @@ def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Repo
 @cli.command()
 @click.argument("file")
 @click.option("--secrets", metavar="FILE", help='JSON of paths and secrets: {"radius.secret": "..."}.')
-@click.option("--leave-out", is_flag=True, help="Leaves out what has a secret that is missing.")
+@click.option("--leave-out", is_flag=True, help="Leave out items whose secret is missing.")
 @click.option(
-    "--discard", is_flag=True, help="Discards changes in the candidate; otherwise they are an error."
+    "--discard", is_flag=True, help="Discard changes in the candidate; otherwise they are an error."
 )
 @click.option(
     "--within", "confirm_seconds", metavar="TIME", type=DurationType(1, 86400), default="120s",
@@ -521,7 +521,7 @@ def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Repo
 )  # fmt: skip
 @click.option(
     "--max-dropped", "max_sessions_dropped", metavar="N", type=click.IntRange(0),
-    help="Fails if more sessions would end; by default, if more would end than were shown.",
+    help="Fail if more sessions would end; by default, if more would end than were shown.",
 )  # fmt: skip
 @cli.dry_run_option
 @cli.yes_option
@@ -536,9 +536,9 @@ def restore(
     yes: bool,
     **fields: Any,
 ) -> Report:
-    """Restores the configuration of a backup.
+    """Restore the configuration of a backup.
 
-    It makes the backup the candidate, shows the difference and how many sessions end, asks for
+    The command makes the backup the candidate, shows the difference and how many sessions end, asks for
     confirmation, and commits with a deadline: if you do not confirm by then, or cannot, the former
     configuration returns by itself.
 

@@ -55,7 +55,7 @@ class _Source(NamedTuple):
 )
 @click.option("--type", metavar="TYPE", help="Of sessions of this type: pppoe or dhcp.")
 @click.option(
-    "--after", metavar="ID", help="Resumes after this event; the command prints the last id at its end."
+    "--after", metavar="ID", help="Resume after this event; the command prints the last id at its end."
 )
 @click.option("--user", metavar="NAME", help="Of this username.")
 @click.option(
@@ -72,7 +72,7 @@ def events(
     trunk: str | None,
     failed_sign_ons: bool,
 ) -> None:
-    """Follows the session events until Ctrl-C, one line per event.
+    """Follow the session events until Ctrl-C, one line per event.
 
     After a lost connection it resumes after the last event. A gap says that events were lost: list the
     sessions again. The format json has one object per line.

@@ -80,7 +80,7 @@ _limit = cli.limit_option(default=100, show_default=True)
 @_limit
 @cli.read_command
 def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
-    """Lists sessions that are up or have ended, the newest first. All conditions must match.
+    """List sessions that are up or have ended, the newest first. All conditions must match.
 
     TEXT is a part of a username, MAC address or interface, or an address. --ip with --at says who had an
     address at a time. Exit status 1 if there is no such session.
@@ -107,7 +107,7 @@ def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
 @_limit
 @cli.read_command
 def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
-    """Lists sign-ons that failed, and why, the newest first. All conditions must match.
+    """List sign-ons that failed, and why, the newest first. All conditions must match.
 
     TEXT is a part of a username, MAC address or access interface. Attempts that follow one another are one
     line. Exit status 1 if there is no such sign-on.
@@ -123,7 +123,7 @@ def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultL
 @_limit
 @cli.read_command
 def timeline(gateway: RemoteGateway, target: sessions.Target, limit: int) -> ResultList:
-    """Lists what happened to a subscriber, and who did it, the newest first. TARGET may be offline."""
+    """List what happened to a subscriber, and who did it, the newest first. TARGET may be offline."""
     path = f"{sessions.session_path(sessions.find_past_session(gateway, target)['id'])}/timeline"
     return ResultList(gateway.list_records(path, "entries", {}, limit), _TIMELINE)
 
@@ -134,7 +134,7 @@ def timeline(gateway: RemoteGateway, target: sessions.Target, limit: int) -> Res
 @cli.limit_option("The most subscribers; 20 by default.")
 @cli.read_command
 def flapping(gateway: RemoteGateway, **query: Any) -> ResultList:
-    """Lists the subscribers with the most sessions in a window of time, by default the last day."""
+    """List the subscribers with the most sessions in a window of time, by default the last day."""
     return ResultList(gateway.get("/subscribers/flapping", **query)["subscribers"], _FLAPPING_SUBSCRIBERS)
 
 
@@ -171,5 +171,5 @@ _AUDIT_RECORDS = (
 @_limit
 @cli.read_command
 def audit(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
-    """Lists the changes and the refused requests, the newest first. Requires the role admin."""
+    """List the changes and the refused requests, the newest first. Requires the role admin."""
     return ResultList(gateway.list_records("/audit", "records", query, limit), _AUDIT_RECORDS)

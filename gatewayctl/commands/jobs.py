@@ -110,12 +110,12 @@ def _job_path(job: str) -> str:
 
 @cli.group()
 def jobs() -> None:
-    """Shows and cancels jobs: work on many sessions, which `--where` starts."""
+    """Show and cancel jobs: work on many sessions, which `--where` starts."""
 
 
 jobs.add_command(
     create_list_command(
-        "list", "Lists the last hundred jobs, the newest first.", _PATH, ListJobs, _COLUMNS,
+        "list", "List the last hundred jobs, the newest first.", _PATH, ListJobs, _COLUMNS,
         hidden=["per_second"],
     )
 )  # fmt: skip
@@ -125,7 +125,7 @@ jobs.add_command(
 @_job
 @cli.read_command
 def show(gateway: RemoteGateway, job: str) -> Sheet:
-    """Shows one job with its failures."""
+    """Show one job with its failures."""
     return Sheet(gateway.get(_job_path(job)))
 
 
@@ -133,7 +133,7 @@ def show(gateway: RemoteGateway, job: str) -> Sheet:
 @_job
 @cli.change_command
 def cancel(gateway: RemoteGateway, job: str) -> Report:
-    """Cancels a job: it takes no further session."""
+    """Cancel a job: it takes no further session."""
     record = gateway.send("DELETE", _job_path(job))
     state, done, total = escape(record["state"]), record["done"], record["total"]
     return Report(f"job {record['id']} is {state} after {done} of {total}", record)

@@ -37,7 +37,7 @@ _COLUMNS = (
     "--password-file", "password", metavar="FILE", envvar="GATEWAY_PASSWORD_FILE",
     help="The password is its first line; - is standard input.",
 )  # fmt: skip
-@click.option("--if-needed", is_flag=True, help="Does nothing while the token is valid.")
+@click.option("--if-needed", is_flag=True, help="Do nothing while the token is valid.")
 @click.pass_context
 def login(
     ctx: click.Context,
@@ -47,7 +47,7 @@ def login(
     password: str | None,
     if_needed: bool,
 ) -> None:
-    """Logs in to a gateway, and keeps the token in its context.
+    """Log in to a gateway, and keep the token in its context.
 
     The first login at a gateway makes the context: --context names it, or else the host and port of the URL.
     It becomes the current context, which the other commands use. The file of the contexts belongs to its
@@ -88,10 +88,10 @@ def _accepts_token(gateway: RemoteGateway) -> bool:
 
 @cli.command()
 @cli.context_option
-@click.option("--everywhere", is_flag=True, help="Ends all tokens of the user.")
+@click.option("--everywhere", is_flag=True, help="End all tokens of the user.")
 @click.pass_context
 def logout(ctx: click.Context, everywhere: bool) -> None:
-    """Revokes the token, and removes it from the context."""
+    """Revoke the token, and remove it from the context."""
     context = cli.get_context(ctx)
     if context.token is None:
         raise CommandError(ExitStatus.LOGIN_REQUIRED, f"not logged in to {context.url}")
@@ -108,7 +108,7 @@ def logout(ctx: click.Context, everywhere: bool) -> None:
 
 @cli.group()
 def contexts() -> None:
-    """Manages the contexts: the gateways that you know.
+    """Manage the contexts: the gateways that you know.
 
     They are in gatewayctl/contexts.json, in XDG_CONFIG_HOME or ~/.config.
     """
@@ -119,7 +119,7 @@ def contexts() -> None:
 @cli.columns_option
 @click.pass_context
 def list_(ctx: click.Context) -> None:
-    """Lists the contexts, and why a token is not valid. Tokens are not shown."""
+    """List the contexts, and why a token is not valid. Tokens are not shown."""
     contexts = ContextsFile(os.environ).read()
     records = []
     for context in contexts.known.values():
@@ -138,7 +138,7 @@ def list_(ctx: click.Context) -> None:
 @contexts.command()
 @cli.context_argument
 def use(name: str) -> None:
-    """Makes NAME the current context."""
+    """Make NAME the current context."""
     ContextsFile(os.environ).edit(lambda contexts: contexts.add(contexts.get(name), current=True))
     terminal.show(escape(f"the current context is {name}"))
 
@@ -146,6 +146,6 @@ def use(name: str) -> None:
 @contexts.command()
 @cli.context_argument
 def remove(name: str) -> None:
-    """Removes the context NAME with its token. It does not revoke the token: log out first."""
+    """Remove the context NAME with its token. It does not revoke the token: log out first."""
     ContextsFile(os.environ).edit(lambda contexts: contexts.remove(name))
     terminal.show(escape(f"the context {name} is removed"))

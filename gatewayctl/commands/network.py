@@ -124,7 +124,7 @@ _FAULTS = (
 @cli.command()
 @cli.read_command
 def bgp(gateway: RemoteGateway) -> ResultList:
-    """Lists the BGP neighbours, as FRR shows them."""
+    """List the BGP neighbours, as FRR shows them."""
     families = gateway.get("/routing/bgp/summary")
     neighbours = [
         {"address": address, "family": family, **peer}
@@ -135,36 +135,36 @@ def bgp(gateway: RemoteGateway) -> ResultList:
 
 
 interfaces = create_list_command(
-    "interfaces", "Lists the interfaces of the gateway.", "/interfaces", ListInterfaces, _INTERFACES
+    "interfaces", "List the interfaces of the gateway.", "/interfaces", ListInterfaces, _INTERFACES
 )
 vlans = create_list_command(
-    "vlans", "Lists the VLANs that the demux has made.", "/interfaces/vlans", ListVlans, _VLANS
+    "vlans", "List the VLANs that the demux has made.", "/interfaces/vlans", ListVlans, _VLANS
 )
 qos = create_list_command(
-    "qos", "Lists the shapers of the sessions.", "/qos", ListQos, _SHAPERS,
+    "qos", "List the shapers of the sessions.", "/qos", ListQos, _SHAPERS,
     alternative=Alternative(
-        "--profiles", "Lists the overhead profiles instead.",
+        "--profiles", "List the overhead profiles instead.",
         lambda gateway: ResultList(gateway.get("/qos/profiles")["profiles"], _PROFILES),
     ),
 )  # fmt: skip
 routes = create_list_command(
-    "routes", "Lists the routes of the kernel.", "/routing/routes", ListRoutes, _ROUTES
+    "routes", "List the routes of the kernel.", "/routing/routes", ListRoutes, _ROUTES
 )
 cgnat = create_list_command(
-    "cgnat", "Lists the sessions that are steered to the CGNAT appliance.", "/cgnat/sessions",
+    "cgnat", "List the sessions that are steered to the CGNAT appliance.", "/cgnat/sessions",
     ListCgnatSessions, _CGNAT_SESSIONS,
     alternative=Alternative(
-        "--stats", "Counts the sessions instead.", lambda gateway: Sheet(gateway.get("/cgnat/stats"))
+        "--stats", "Count the sessions instead.", lambda gateway: Sheet(gateway.get("/cgnat/stats"))
     ),
 )  # fmt: skip
 demux = create_list_command(
-    "demux", "Lists the VLANs of the demux with their state.", "/demux/state", GetDemuxState, _DEMUX_VLANS,
+    "demux", "List the VLANs of the demux with their state.", "/demux/state", GetDemuxState, _DEMUX_VLANS,
     alternative=Alternative(
-        "--config", "Shows the demux section of the running configuration instead.",
+        "--config", "Show the demux section of the running configuration instead.",
         lambda gateway: Sheet(gateway.get("/demux/config")),
     ),
 )  # fmt: skip
 faults = create_list_command(
-    "faults", "Lists what the gateway could not repair in the data plane.", "/system/faults", ListFaults,
+    "faults", "List what the gateway could not repair in the data plane.", "/system/faults", ListFaults,
     _FAULTS,
 )  # fmt: skip

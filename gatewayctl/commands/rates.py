@@ -364,7 +364,7 @@ def _rate_option(name: str, field: str, help: str) -> Callable[[cli.Decorated], 
 )  # fmt: skip
 @jobs.where_options
 @click.option("--file", metavar="FILE", help="Rates of many sessions, as CSV; - is standard input.")
-@click.option("--skip-bad", is_flag=True, help="Ignores bad lines of the file.")
+@click.option("--skip-bad", is_flag=True, help="Ignore bad lines of the file.")
 @click.option("--offline-ok", is_flag=True, help="An offline subscriber is not a failure.")
 @cli.dry_run_option
 @cli.yes_option
@@ -381,7 +381,7 @@ def rate(
     yes: bool,
     **given: Any,
 ) -> Report:
-    """Changes the rates of a session, of all sessions that match, or of those in a file.
+    """Change the rates of a session, of all sessions that match, or of those in a file.
 
     A rate is a number and a unit, in bits per second: bit, kbit, mbit, gbit, tbit, or k, m, g, t.
 
@@ -390,8 +390,8 @@ def rate(
     rate_up may be numbers without a unit. Empty lines and lines that begin with # are ignored. All lines are
     checked before the first change: a file with a bad line, or with no newline at its end, changes nothing.
     The command shows the former and the new rates, and asks. It writes the former rates to an undo file,
-    which --file takes, and tells its path. After a failed change it continues with the next; it is safe to
-    run it again.
+    which --file takes, and tells its path. After a failed change, the command continues with the
+    next. You can safely run the command again.
     """
     terms = {name: given[name] for name in ("expires_in", "until") if given[name] is not None}
     rates = {name: given[name] for name in ("rate_down", "rate_up") if given[name] is not None}

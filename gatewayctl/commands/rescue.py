@@ -18,7 +18,7 @@ from gatewayctl.texts import escape_lines
 
 @cli.group()
 def rescue() -> None:
-    """Repairs the access to the API, as root on the gateway, over the core's socket.
+    """Repair the access to the API, as root on the gateway, over the core's socket.
 
     GATEWAY_CORE_SOCKET names another socket. Each command takes effect at once, keeps the candidate, and is
     in the audit log.
@@ -27,16 +27,16 @@ def rescue() -> None:
 
 @rescue.command()
 def enable() -> None:
-    """Enables the API: sets api.enabled to true."""
+    """Enable the API: set api.enabled to true."""
     with _translate_errors():
         terminal.show(*escape_lines(core_rescue.enable(os.environ)))
 
 
 @rescue.command()
 @click.argument("user")
-@click.option("--create-admin", is_flag=True, help="Creates the user with the role admin, if there is none.")
+@click.option("--create-admin", is_flag=True, help="Create the user with the role admin, if there is none.")
 def password(user: str, create_admin: bool) -> None:
-    """Sets the password of a user, which you type twice, or which is a line of standard input."""
+    """Set the password of a user, which you type twice, or which is a line of standard input."""
 
     def ask() -> str:
         return ask_password(user, None if sys.stdin.isatty() else STANDARD_INPUT, new=True)
@@ -47,7 +47,7 @@ def password(user: str, create_admin: bool) -> None:
 
 @rescue.command()
 def undo() -> None:
-    """Undoes the last commit: the configuration before it runs again."""
+    """Undo the last commit: the configuration before it runs again."""
     with _translate_errors():
         terminal.show(*escape_lines(core_rescue.undo(os.environ)))
 

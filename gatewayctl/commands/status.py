@@ -26,10 +26,10 @@ def is_well(dependency: Record) -> bool:
 
 
 @cli.command()
-@click.option("--detail", is_flag=True, help="Lists what the gateway depends on, each with a sentence.")
+@click.option("--detail", is_flag=True, help="List what the gateway depends on, each with a sentence.")
 @cli.read_command
 def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
-    """Shows whether the gateway and its core respond, and the sources of sessions that do not.
+    """Show whether the gateway and its core respond, and the sources of sessions that do not.
 
     Exit status 1 while a source of sessions does not respond or, with --detail, a dependency is degraded or
     has failed. Only --detail requires a login.
@@ -49,7 +49,7 @@ def _get_status(is_good: bool) -> ExitStatus:
 @cli.command()
 @cli.read_command
 def version(gateway: RemoteGateway) -> Sheet:
-    """Shows the version of the gateway; `gatewayctl --version` shows that of this command."""
+    """Show the version of the gateway; `gatewayctl --version` shows that of this command."""
     return Sheet(gateway.get("/system/version"))
 
 
@@ -113,7 +113,7 @@ _FIELDS = (
 @cli.command()
 @cli.read_command
 def status(gateway: RemoteGateway) -> Sheet:
-    """Shows the state of the gateway on one screen: dependencies, sessions, traffic, faults, candidate.
+    """Show the state of the gateway on one screen: dependencies, sessions, traffic, faults, candidate.
 
     Only an admin sees the state of the candidate. Exit status 1 while a source of sessions does not respond
     or a dependency is degraded or has failed.

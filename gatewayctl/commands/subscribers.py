@@ -31,7 +31,7 @@ _interface_type = complete_field("/interfaces/vlans", "vlans", "name", "oper_sta
     }
 )
 def subscribers() -> None:
-    """Finds and changes the sessions of subscribers.
+    """Find and change the sessions of subscribers.
 
     A TARGET is the id of a session, or the whole username, MAC address (in any spelling) or IP address of the
     subscriber. One that names several sessions is refused, and so is a number that is the id of a session and
@@ -55,7 +55,7 @@ def subscribers() -> None:
 @_limit
 @cli.read_command
 def list_(gateway: RemoteGateway, limit: int | None, **query: Any) -> ResultList:
-    """Lists the sessions. All filters must match."""
+    """List the sessions. All filters must match."""
     records = gateway.list_records(sessions.PATH, "sessions", query, limit)
     return ResultList(records, sessions.LIST_COLUMNS)
 
@@ -65,7 +65,7 @@ def list_(gateway: RemoteGateway, limit: int | None, **query: Any) -> ResultList
 @_limit
 @cli.read_command
 def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
-    """Finds sessions by what is known of them.
+    """Find sessions by any part that is known.
 
     TEXT is a part of a username or of a MAC address in any spelling, an address, its first parts or a prefix,
     an interface, a VLAN id, a session id, or the beginning of an accounting id. id:, user:, ip: or mac:
@@ -125,14 +125,14 @@ def _describe_who(record: Record) -> str:
 @sessions.target_argument
 @cli.read_command
 def show(gateway: RemoteGateway, target: sessions.Target) -> Sheet:
-    """Shows one session with all its fields."""
+    """Show one session with all its fields."""
     return Sheet(sessions.find_session(gateway, target))
 
 
 @subscribers.command()
 @cli.read_command
 def summary(gateway: RemoteGateway) -> Sheet:
-    """Shows the number of sessions by type."""
+    """Show the number of sessions by type."""
     return Sheet(gateway.get(f"{sessions.PATH}/summary"))
 
 
@@ -154,7 +154,7 @@ def disconnect(
     dry_run: bool,
     yes: bool,
 ) -> Report:
-    """Disconnects sessions, after it has shown them and asked."""
+    """Disconnect sessions, after showing them and asking."""
     if filter:
         path = f"{sessions.PATH}/disconnect"
         return jobs.run_job(gateway, path, {"filter": filter}, "Disconnect them?", per_second, dry_run, yes)

@@ -38,7 +38,7 @@ _PAUSE_SECONDS = 1.0
 @cli.limit_option("The most sessions; 20 by default.")
 @partial(cli.read_command, refresh=True)
 def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
-    """Lists the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""
+    """List the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""
     return ResultList(gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKERS)
 
 
@@ -50,7 +50,7 @@ def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultLi
 )
 @cli.read_command
 def traffic(gateway: RemoteGateway, **query: Any) -> ResultList:
-    """Lists the traffic of all trunks over time, the oldest first.
+    """List the traffic of all trunks over time, the oldest first.
 
     TIME is such as 2h (ago), 02:13 or yesterday 02:13, ISO 8601 or epoch seconds. A time in which nothing was
     measured is missing.
@@ -64,7 +64,7 @@ def traffic(gateway: RemoteGateway, **query: Any) -> ResultList:
 @target_argument
 @click.pass_context
 def watch(ctx: click.Context, target: Target) -> None:
-    """Shows the traffic of a session each second, until Ctrl-C or the end of the session.
+    """Show the traffic of a session each second, until Ctrl-C or the end of the session.
 
     The format json has one object per line.
     """

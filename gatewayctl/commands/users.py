@@ -38,13 +38,13 @@ _password_option = click.option(
     "--password-file", metavar="FILE", help="The password is its first line; - is standard input."
 )
 _commit_option = click.option(
-    "--commit", is_flag=True, help="Commits the change at once, if the candidate has no others."
+    "--commit", is_flag=True, help="Commit the change at once, if the candidate has no others."
 )
 
 
 @cli.group()
 def users() -> None:
-    """Manages the users of the API and their roles.
+    """Manage the users of the API and their roles.
 
     A change goes to the candidate; `gatewayctl config commit`, or --commit, makes it effective. A new
     password or role, or the removal of the user, ends all tokens of the user.
@@ -54,7 +54,7 @@ def users() -> None:
 @users.command("list")
 @cli.read_command
 def list_(gateway: RemoteGateway) -> ResultList:
-    """Lists the users of the running configuration."""
+    """List the users of the running configuration."""
     return ResultList(_list_users(gateway), _COLUMNS)
 
 
@@ -65,7 +65,7 @@ def list_(gateway: RemoteGateway) -> ResultList:
 @_commit_option
 @cli.change_command
 def add(gateway: RemoteGateway, username: str, role: str, password_file: str | None, commit: bool) -> Report:
-    """Adds a user, with a password that you type twice."""
+    """Add a user. You type the password twice."""
     path = _user_path(username)
     if any(each["username"] == username for each in _list_users(gateway)):
         raise CommandError(ExitStatus.REFUSED, f"there is a user {escape(username)} already")
@@ -80,7 +80,7 @@ def add(gateway: RemoteGateway, username: str, role: str, password_file: str | N
 @_commit_option
 @cli.change_command
 def password(gateway: RemoteGateway, username: str, password_file: str | None, commit: bool) -> Report:
-    """Sets the password of a user; you type it twice."""
+    """Set the password of a user. You type the password twice."""
     _require_user(gateway, username)
     path, value = _user_path(username, "password_hash"), _ask_hash(username, password_file)
     return _apply(gateway, {"op": "set", "path": path, "value": value}, commit)
@@ -92,7 +92,7 @@ def password(gateway: RemoteGateway, username: str, password_file: str | None, c
 @_commit_option
 @cli.change_command
 def role(gateway: RemoteGateway, username: str, role: str, commit: bool) -> Report:
-    """Sets the role of a user."""
+    """Set the role of a user."""
     _require_user(gateway, username)
     return _apply(gateway, {"op": "set", "path": _user_path(username, "role"), "value": role}, commit)
 
@@ -103,7 +103,7 @@ def role(gateway: RemoteGateway, username: str, role: str, commit: bool) -> Repo
 @cli.yes_option
 @cli.change_command
 def remove(gateway: RemoteGateway, username: str, commit: bool, yes: bool) -> Report:
-    """Removes a user, after it has asked."""
+    """Remove a user, after asking."""
     _require_user(gateway, username)
     cli.confirm(f"Remove the user {escape(username)}?", yes=yes, otherwise="nothing was removed")
     return _apply(gateway, {"op": "delete", "path": _user_path(username)}, commit)
@@ -113,7 +113,7 @@ def remove(gateway: RemoteGateway, username: str, commit: bool, yes: bool) -> Re
 @_user
 @cli.change_command
 def logout(gateway: RemoteGateway, username: str) -> Report:
-    """Ends all tokens of a user at once, without a change of the configuration."""
+    """End all tokens of a user at once, without a change of the configuration."""
     response = gateway.send("POST", "/auth/logout-everywhere", {"username": username})
     return Report(response["message"], response)
 

@@ -48,7 +48,7 @@ def _webhook_path(webhook: str) -> str:
 
 @cli.group()
 def webhooks() -> None:
-    """Registers and tests the receivers of events.
+    """Register and test the receivers of events.
 
     A restart of the API deletes what `add` registered; those in the configuration, at api.webhooks.receivers,
     stay.
@@ -58,7 +58,7 @@ def webhooks() -> None:
 @webhooks.command("list")
 @cli.read_command
 def list_(gateway: RemoteGateway) -> ResultList:
-    """Lists the webhooks."""
+    """List the webhooks."""
     return ResultList(gateway.get(_PATH)["webhooks"], _WEBHOOKS)
 
 
@@ -80,7 +80,7 @@ def list_(gateway: RemoteGateway) -> ResultList:
 )
 @cli.change_command
 def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret: str | None) -> Report:
-    """Registers a receiver, and prints the id of the webhook."""
+    """Register a receiver, and print the id of the webhook."""
     body: dict[str, Any] = {"url": url, "events": list(events)}
     if secret is not None:
         body["secret"] = read_first_line(secret, "secret")
@@ -92,7 +92,7 @@ def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret: str | N
 @_webhook
 @cli.read_command
 def show(gateway: RemoteGateway, webhook: str) -> Sheet:
-    """Shows one webhook."""
+    """Show one webhook."""
     return Sheet(gateway.get(_webhook_path(webhook)))
 
 
@@ -101,7 +101,7 @@ def show(gateway: RemoteGateway, webhook: str) -> Sheet:
 @cli.yes_option
 @cli.change_command
 def remove(gateway: RemoteGateway, webhook: str, yes: bool) -> Report:
-    """Deletes a webhook with its queue, after it has asked."""
+    """Delete a webhook with its queue, after asking."""
     url = escape(gateway.get(_webhook_path(webhook))["url"])
     cli.confirm(f"Delete the webhook for {url}?", yes=yes, otherwise="nothing was deleted")
     response = gateway.send("DELETE", _webhook_path(webhook))
@@ -112,7 +112,7 @@ def remove(gateway: RemoteGateway, webhook: str, yes: bool) -> Report:
 @_webhook
 @cli.change_command
 def test(gateway: RemoteGateway, webhook: str) -> Report:
-    """Sends a message to the receiver at once, and waits for the result."""
+    """Send a message to the receiver at once, and wait for the result."""
     id = gateway.send("POST", f"{_webhook_path(webhook)}/test")["message_id"]
     deadline = time.monotonic() + _TEST_SECONDS
     while time.monotonic() < deadline:
@@ -132,5 +132,5 @@ def test(gateway: RemoteGateway, webhook: str) -> Report:
 @_webhook
 @cli.read_command
 def deliveries(gateway: RemoteGateway, webhook: str) -> ResultList:
-    """Lists the last deliveries of a webhook."""
+    """List the last deliveries of a webhook."""
     return ResultList(gateway.get(f"{_webhook_path(webhook)}/deliveries")["deliveries"], _DELIVERIES)

@@ -89,7 +89,7 @@ def test_the_help_of_a_group_has_sections_and_cuts_nothing() -> None:
     shown = CliRunner().invoke(gatewayctl, ["--help"]).output
     assert {"Login:", "Subscribers:", "Network:", "Configuration:", "Operation:"} <= set(shown.splitlines())
     assert "..." not in shown.partition("Login:")[2]
-    assert "subscribers  Finds and changes the sessions of subscribers." in shown
+    assert "subscribers  Find and change the sessions of subscribers." in shown
 
 
 @pytest.mark.parametrize(
