@@ -28,7 +28,7 @@ _SERVICE = "org.varlink.service"
 _UNKNOWN_METHOD = "NoSuchMethod"
 #: Declaration of a method in an interface file, also with comments, which begin with #.
 _DECLARATION = re.compile(r"^\s*method\s+([A-Za-z][A-Za-z0-9]*)", re.MULTILINE)
-_PAGE = Page(10)
+_FIRST_PAGE = Page(10)
 #: Methods about one record, with the list that has the record, and the field that is the parameter.
 _LIST_OF_RECORD: dict[type[Method[Any]], tuple[type[Method[Any]], str]] = {
     sessions.GetSession: (sessions.ListSessions, "id"),
@@ -147,7 +147,7 @@ def make_calls(replies: Mapping[type[Method[Any]], Any]) -> Iterator[Method[Any]
         elif method in _PARAMETERS:
             yield method(*_PARAMETERS[method])
         elif issubclass(method, PagedMethod):
-            yield method(page=_PAGE)
+            yield method(page=_FIRST_PAGE)
         # Methods that change something without a Command require parameters.
         elif not any(field.required for field in msgspec.structs.fields(method)):
             yield method()

@@ -46,7 +46,7 @@ _SWITCH_SECONDS = 0.0005
 _RETRY_SECONDS = 5.0
 
 #: The core's call to itself. Its reply needs the locks of other replies, and waits for nothing else.
-_HEALTH = f"{CORE.name}.{GetHealth.__name__}"
+_HEALTH_METHOD = f"{CORE.name}.{GetHealth.__name__}"
 
 _DEADLINE_FAILED = "cannot keep the deadline of an unconfirmed commit"
 _RATES_FAILED = "cannot return former rates"
@@ -103,8 +103,8 @@ def serve(
     raise_descriptor_limit()
     try:
         clock = Clock(boot_id or read_boot_id())
-        first = partial(_read_first_configuration, factory, users)
-        workspace = Workspace(ConfigurationStore(configuration), first, clock, services)
+        read_first_configuration = partial(_read_first_configuration, factory, users)
+        workspace = Workspace(ConfigurationStore(configuration), read_first_configuration, clock, services)
         # The log comes and goes with the configuration. The key itself must stay secret.
         name = hashlib.blake2b(workspace.snapshot.state.key.encode(), digest_size=8).hexdigest()
         changes = ChangeLog(configuration / "changes", name)
@@ -152,7 +152,7 @@ def _wait_for(signals: set[signal.Signals], socket: Path) -> None:
     client = Client(socket, timeout=watchdog.pause)
     while not has_signal(signals, watchdog.pause):
         try:
-            client.call(_HEALTH)
+            client.call(_HEALTH_METHOD)
         except Unreachable as error:
             _log.error("the core does not reply to itself, and systemd will restart it: %s", error)
         else:

@@ -28,7 +28,7 @@ from gateway_core.gateways.linux.daemons.daemon import SERVICES
 from gateway_core.gateways.linux.daemons.frr import FrrConfiguration, FrrFolders, find_foreign_bgp, take_over
 from gateway_core.gateways.linux.daemons.subscriber_addresses import MAX_BLOCK_SIZE, SharedRange
 from gateway_core.gateways.linux.health import (
-    SOURCES,
+    SOURCE_DAEMONS,
     choose_sources,
     find_lacks,
     list_interfaces,
@@ -50,12 +50,12 @@ _OPTION_OF_PATH = {
     "demux": "--trunk",
     "system.hostname": "the host name of this machine",
 }
-_PROFILES = {
+_VLAN_PROFILES = {
     "pppoe": {"vlan_range": "1000-3999", "overhead_profile": "pppoe_ethernet"},
     "dhcp": {"vlan_range": "100-999", "overhead_profile": "ipoe_ethernet"},
 }
 
-_SETTINGS, _BIND, _ALL_ADDRESSES = ETC / "gateway-api.env", "GATEWAY_API_BIND", "all"
+_SETTINGS_FILE, _BIND_VARIABLE, _ALL_ADDRESSES = ETC / "gateway-api.env", "GATEWAY_API_BIND", "all"
 
 #: Shows a question, and returns the line that the operator types.
 Ask = Callable[[str], str]
@@ -81,7 +81,7 @@ class SetupOptions:
 @click.option("--trunk", multiple=True, metavar="NAME", help="an interface with VLANs of subscribers")
 @click.option("--uplink", multiple=True, metavar="NAME", help="an interface to the rest of the network")
 @click.option(
-    "--source", multiple=True, type=click.Choice(tuple(SOURCES)),
+    "--source", multiple=True, type=click.Choice(tuple(SOURCE_DAEMONS)),
     help="of sessions; by default those that are installed",
 )  # fmt: skip
 @click.option(
@@ -132,7 +132,7 @@ def set_up(
     served = map_types_to_sources(options.source)
     address = _choose_api_address(options.api_address, ask, management)
     text = "" if exists else _make_first_configuration(options, hostname, _join_root(root, _FIRST_USERS))
-    for type in _PROFILES:
+    for type in _VLAN_PROFILES:
         click.echo(f"Source of {type} sessions: {served.get(type, 'none is installed or named')}")
     has_frr = _decide_on_frr(options.frr, root)
     missing = list(find_lacks(root, [*options.trunk, *options.uplink], options.source))
@@ -150,7 +150,7 @@ def set_up(
         durable.replace(first, text.encode(), mode=0o644)
         click.echo(f"{first} is written.")
     if address is not None:
-        _listen_at(address, _join_root(root, _SETTINGS), hostname)
+        _listen_at(address, _join_root(root, _SETTINGS_FILE), hostname)
     default = map_types_to_sources(choose_sources(root))
     if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
         named = " ".join(f"--source {name}" for name in options.source)
@@ -192,18 +192,18 @@ def _choose_api_address(given: str, ask: Ask | None, management: str | None) -> 
 
 def _listen_at(address: str, settings: Path, hostname: str) -> None:
     """Set the address in the file of settings, and keep its port. Raises OSError."""
-    default = value({}, _BIND)
+    default = value({}, _BIND_VARIABLE)
     # A comment may have bytes of another character set.
     text = settings.read_bytes().decode(errors="surrogateescape") if settings.exists() else ""
     # Of several, systemd takes the last one. It ignores blanks and quotes (systemd.exec(5)).
-    held = list(re.finditer(rf"^[ \t]*{_BIND}=(.*)$", text, re.MULTILINE))
+    held = list(re.finditer(rf"^[ \t]*{_BIND_VARIABLE}=(.*)$", text, re.MULTILINE))
     bind = (held[-1][1].strip(" \t\"'") if held else "") or default
     host, port = default.rpartition(":")[0], bind.rpartition(":")[2]
     if address != _ALL_ADDRESSES:
         host = f"[{address}]" if ":" in address else address
-    line = f"{_BIND}={host}:{port}"
-    if line != f"{_BIND}={bind}":
-        place = held[-1] if held else re.search(rf"^#{_BIND}=.*$", text, re.MULTILINE)
+    line = f"{_BIND_VARIABLE}={host}:{port}"
+    if line != f"{_BIND_VARIABLE}={bind}":
+        place = held[-1] if held else re.search(rf"^#{_BIND_VARIABLE}=.*$", text, re.MULTILINE)
         if place:
             changed = f"{text[: place.start()]}{line}{text[place.end() :]}"
         else:
@@ -271,7 +271,7 @@ def _complete_options(
     `gateway-core linux` for none. Only the sources are required unless all are. Raises CannotSetUp."""
     names = ", ".join(list_interfaces(root))
     questions = {
-        "source": f"Sources of sessions ({', '.join(SOURCES)}): ",
+        "source": f"Sources of sessions ({', '.join(SOURCE_DAEMONS)}): ",
         "trunk": f"Trunks, which carry the VLANs of subscribers ({names}): ",
         "uplink": f"Uplinks, which lead to the rest of the network ({names}): ",
         "range": "Addresses of subscribers, such as 100.64.0.0/10: ",
@@ -288,8 +288,8 @@ def _complete_options(
             words = ask(questions[name]).replace(",", " ").split()
         answers[name] = " ".join(words) if name == "range" else tuple(words)
     options = replace(options, **answers)
-    if unknown := set(options.source) - SOURCES.keys():
-        raise CannotSetUp(f"--source: {min(unknown)!r} is none of {', '.join(SOURCES)}")
+    if unknown := set(options.source) - SOURCE_DAEMONS.keys():
+        raise CannotSetUp(f"--source: {min(unknown)!r} is none of {', '.join(SOURCE_DAEMONS)}")
     return options
 
 
@@ -318,7 +318,7 @@ def _make_first_configuration(options: SetupOptions, hostname: str, users: Path)
             "trunks": trunks,
             "vlan_profiles": [
                 {"name": type, "type": type, "outer_vlan_range": None, **profile}
-                for type, profile in _PROFILES.items()
+                for type, profile in _VLAN_PROFILES.items()
                 if type in served
             ],
             # A VLAN with pppoe-server costs a process, so a flood must not get thousands.
@@ -362,7 +362,7 @@ def _ask(question: str) -> str:
 @click.command()
 @add_core_options
 @click.option(
-    "--source", "sources", multiple=True, type=click.Choice(tuple(SOURCES)),
+    "--source", "sources", multiple=True, type=click.Choice(tuple(SOURCE_DAEMONS)),
     help="of sessions, repeated for several; by default accel-ppp or else what Debian has, if installed",
 )  # fmt: skip
 def linux(sources: Sequence[str], **options: Any) -> int:

@@ -25,7 +25,7 @@ from gateway_api.serving import users as configuration
 from gateway_api.serving.configuration import make_settings
 from gateway_contract.base.variables import log_format, log_level
 from gateway_core.gateways.linux.daemons import daemon, dnsmasq, pppd, pppoe_server
-from gateway_core.gateways.linux.sessions.hooks import TRIGGER
+from gateway_core.gateways.linux.sessions.hooks import TRIGGER_SOCKET
 from tests.support.stack import Api, free_port, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
@@ -123,8 +123,8 @@ def test_the_core_and_its_daemons_meet_in_the_same_places() -> None:
     options = (folder / "options").read_text().splitlines()
     assert Path("/run", of_pppoe["RuntimeDirectory"]) == pppd.RECORDS
     assert f"set GATEWAY_SESSIONS={pppd.RECORDS}" in options
-    assert f"set GATEWAY_TRIGGER={TRIGGER}" in options
-    assert of_dnsmasq["Environment"] == f"GATEWAY_TRIGGER={TRIGGER} BOOT_ID=%b"
+    assert f"set GATEWAY_TRIGGER={TRIGGER_SOCKET}" in options
+    assert of_dnsmasq["Environment"] == f"GATEWAY_TRIGGER={TRIGGER_SOCKET} BOOT_ID=%b"
     assert f"settings={pppoe_server.SETTINGS}/$interface" in (folder / "server").read_text()
     radius = (folder / "options.radius").read_text()
     assert f"radius-config-file {daemon.SERVICES}/radiusclient.conf" in radius
@@ -132,7 +132,7 @@ def test_the_core_and_its_daemons_meet_in_the_same_places() -> None:
     assert of_dnsmasq["LoadCredential"] == f"dnsmasq.conf:{daemon.SERVICES}/dnsmasq.conf"
     assert Path("/var/lib", of_dnsmasq["StateDirectory"]) == dnsmasq.LEASES.parent == dnsmasq.RECORDS.parent
     assert Path("/run", of_dnsmasq["RuntimeDirectory"]) == dnsmasq.PID_FILE.parent
-    assert Path("/run", service("gateway-core-linux.service")["RuntimeDirectory"]) == TRIGGER.parent
+    assert Path("/run", service("gateway-core-linux.service")["RuntimeDirectory"]) == TRIGGER_SOCKET.parent
 
 
 def test_pppd_requires_only_what_its_radius_client_can_check() -> None:

@@ -12,7 +12,7 @@ from gateway_contract.configuration import Configuration, VlanRange
 from gateway_core.commands.linux import Ask, SetupOptions, set_up
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.frr import MARK
-from gateway_core.gateways.linux.health import MODULES, SOURCES
+from gateway_core.gateways.linux.health import KERNEL_MODULES, SOURCE_DAEMONS
 from tests.support.documents import SECRET_HASH
 
 KERNEL = "6.1.0-56-amd64"
@@ -58,7 +58,7 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "sys/class/net/bonding_masters").write_text("\n")
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/osrelease").write_text(f"{KERNEL}\n")
-    place_modules(tmp_path, *MODULES, *PPP)
+    place_modules(tmp_path, *KERNEL_MODULES, *PPP)
     for path in PROGRAMS:
         place_program(tmp_path, path)
     (tmp_path / "etc/frr").mkdir(parents=True)
@@ -181,15 +181,15 @@ def test_accel_ppp_is_no_package_of_debian(root: Path, capsys: pytest.CaptureFix
     assert "apt-get" not in said
 
 
-@pytest.mark.parametrize("name", [*MODULES, "ppp_generic", "ppp_async"])
+@pytest.mark.parametrize("name", [*KERNEL_MODULES, "ppp_generic", "ppp_async"])
 def test_a_missing_kernel_module_is_named_with_the_kernel_that_has_it(
     root: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    place_modules(root, *({*MODULES, *PPP} - {name}))
+    place_modules(root, *({*KERNEL_MODULES, *PPP} - {name}))
     assert not ready(root)
     assert f"missing kernel modules: {name}\n    {REBOOT}\n" in capsys.readouterr().out
     # One that is loaded, or of a source that is not used, is not missed.
-    if name in MODULES:
+    if name in KERNEL_MODULES:
         (root / "sys/module" / name).mkdir(parents=True)
         assert ready(root)
     else:
@@ -223,7 +223,9 @@ def test_a_value_that_is_not_given_is_required_without_a_terminal(root: Path, fl
     with pytest.raises(GatewayApiError, match=rf"^--{flag}: required without a terminal$"):
         ready(root, options(**{flag: []}))
     if flag == "source":
-        with pytest.raises(GatewayApiError, match=rf"^--source: 'accel' is none of {', '.join(SOURCES)}$"):
+        with pytest.raises(
+            GatewayApiError, match=rf"^--source: 'accel' is none of {', '.join(SOURCE_DAEMONS)}$"
+        ):
             ready(root, options(source=[]), ask=answers("accel"))
 
 

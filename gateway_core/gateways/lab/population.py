@@ -22,10 +22,10 @@ _PUBLIC_SHARE = 0.3
 
 #: 2001:db8::/32 is for documentation (RFC 3849): no real network has it. The lower half has a /64 for each
 #: subscriber, the upper half a /56.
-_DOCUMENTATION = 0x20010DB8 << 96
-_DELEGATED = _DOCUMENTATION | 1 << 95
+_DOCUMENTATION_NETWORK = 0x20010DB8 << 96
+_DELEGATED_NETWORK = _DOCUMENTATION_NETWORK | 1 << 95
 #: After so many subscribers, addresses are given again. The first of them have left long before.
-_NETWORKS = 1 << 23
+_MAX_NETWORKS = 1 << 23
 
 _SESSIONS_PER_VLAN = {"pppoe": 32, "dhcp": 16}
 _MIN_VLANS = 4
@@ -38,7 +38,7 @@ _END_REASONS = ("user_request", "lost_carrier", "idle_timeout", "session_timeout
 #: The part of those who leave that tries to come back, and fails.
 _LOCKED_OUT_SHARE = 0.05
 #: Reasons of failed sign-ons, and how often each occurs.
-_FAILURES = ("rejected", "radius_timeout", "no_address", "session_limit"), (60, 15, 15, 10)
+_SIGN_ON_FAILURES = ("rejected", "radius_timeout", "no_address", "session_limit"), (60, 15, 15, 10)
 #: One of them tries at each departure, so each of them fails about 20 times before others take its place.
 _MAX_LOCKED_OUT = 20
 
@@ -107,19 +107,19 @@ class Subscriber(Record, frozen=True):
     @property
     def delegated_prefixes(self) -> tuple[str, ...]:
         """One network for the devices behind the subscriber's router."""
-        network = _DELEGATED | self.number % _NETWORKS << 72
+        network = _DELEGATED_NETWORK | self.number % _MAX_NETWORKS << 72
         return (f"{_ipv6_text(network)}/56",) if self.is_dual_stack else ()
 
     @property
     def _link_network(self) -> int:
-        return _DOCUMENTATION | self.number % _NETWORKS << 64
+        return _DOCUMENTATION_NETWORK | self.number % _MAX_NETWORKS << 64
 
 
 def _ipv6_text(number: int) -> str:
     return socket.inet_ntop(socket.AF_INET6, number.to_bytes(16))
 
 
-class Crowd:
+class SubscriberGenerator:
     """Random draws of subscribers and times: the same ones for the same seed."""
 
     def __init__(self, population: Population, demux: Demux) -> None:
@@ -193,7 +193,7 @@ def _first_vlans(profile: VlanProfile, trunk: str, count: int) -> Iterator[Acces
         yield AccessVlan(trunk, inner.first + inner_number, outer.first + outer_number, profile)
 
 
-class LockedOut:
+class LockedOutSubscribers:
     """The latest subscribers who left and cannot sign on again.
 
     The random numbers are its own: the same subscribers arrive and leave with it as without it.
@@ -209,7 +209,7 @@ class LockedOut:
         """Lock out a subscriber who left, with a small probability. Return one of all who are locked out on
         these trunks, and the reason for which the sign-on fails; None if there is nobody."""
         if self._random.random() < _LOCKED_OUT_SHARE:
-            self._subscribers.append((departed, self._random.choices(*_FAILURES)[0]))
+            self._subscribers.append((departed, self._random.choices(*_SIGN_ON_FAILURES)[0]))
         if not self._subscribers:
             return None
         subscriber, reason = self._random.choice(self._subscribers)

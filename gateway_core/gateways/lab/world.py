@@ -20,7 +20,12 @@ from gateway_contract.core.sessions import SessionState, SessionSummary, Session
 from gateway_core.configuration.store import Unreadable, disk_step, read_json
 from gateway_core.gateways.lab.access import LabSession, ManagedVlan, VlanTable
 from gateway_core.gateways.lab.network import LOOPBACK_IFINDEX
-from gateway_core.gateways.lab.population import Crowd, LockedOut, Population, Subscriber
+from gateway_core.gateways.lab.population import (
+    LockedOutSubscribers,
+    Population,
+    Subscriber,
+    SubscriberGenerator,
+)
 from gateway_core.gateways.lab.traffic import Traffic, TrafficModel
 from gateway_core.records.clock import Expiry
 from gateway_core.sessions.journal import Journal
@@ -123,22 +128,22 @@ class World:
         self.sessions: SessionTable[LabSession] = SessionTable(configuration.cgnat)
         self.vlans = VlanTable(configuration.demux)
         self.ifindex_of: dict[str, int] = {}
-        self._crowd = Crowd(population, configuration.demux)
-        self._locked_out = LockedOut(population.seed)
+        self._generator = SubscriberGenerator(population, configuration.demux)
+        self._locked_out = LockedOutSubscribers(population.seed)
         self._traffic_model = TrafficModel(is_full_rate=population.is_full_rate)
         self.usage = self._traffic_model.usage
-        self._public = AddressPool(_PUBLIC_ADDRESSES, _PUBLIC_GATEWAY)
-        self._shared = _make_shared_pool(configuration)
-        self._pools: dict[int, AddressPool] = {}
-        self._units = {"ppp": count(), "ipoe": count()}
+        self._public_pool = AddressPool(_PUBLIC_ADDRESSES, _PUBLIC_GATEWAY)
+        self._shared_pool = _make_shared_pool(configuration)
+        self._pool_of_session: dict[int, AddressPool] = {}
+        self._unit_numbers = {"ppp": count(), "ipoe": count()}
         self._ids = count(1)
         self._ifindexes = count(LOOPBACK_IFINDEX + 1)
         self._number_interfaces()
-        self._next_arrival = now + self._crowd.draw_wait()
+        self._next_arrival = now + self._generator.draw_wait()
         #: A heap of times and ids. Sessions that were disconnected before their time remain.
         self._departures: list[tuple[float, int]] = []
         for _ in range(population.sessions):
-            self._arrive(now, self._crowd.draw_age(), is_at_start=True)
+            self._arrive(now, self._generator.draw_age(), is_at_start=True)
         self._restore_rates()
 
     def advance(self, now: float, max_events: int) -> bool:
@@ -154,13 +159,13 @@ class World:
             self._advanced_to = due
             self.vlans.expire(due)
             if not departs:
-                self._next_arrival += self._crowd.draw_wait()
+                self._next_arrival += self._generator.draw_wait()
                 self._arrive(due)
                 continue
             _, id = heapq.heappop(self._departures)
             session = self.sessions.get(id)
             if session is not None:
-                self._end(session, self._crowd.draw_end_reason(), due)
+                self._end(session, self._generator.draw_end_reason(), due)
                 failure = self._locked_out.draw_failure(session.summary, self.configuration.demux.trunks)
                 if failure is not None:
                     subscriber, reason = failure
@@ -192,13 +197,13 @@ class World:
         """Apply a new running configuration, as `Gateway.configure` describes. Events that are due but have
         not happened are put off: they would end sessions that the impact of a commit did not count."""
         if configuration.cgnat.source_range != self.configuration.cgnat.source_range:
-            self._shared = _make_shared_pool(configuration)
+            self._shared_pool = _make_shared_pool(configuration)
         self.configuration = configuration
         for vlan in self._find_vlans_on_removed_trunks(configuration):
             self.disconnect(self.sessions.find_on_access_interface(vlan.access_vlan.name), now)
             self.vlans.remove(vlan.access_vlan.name)
         self._number_interfaces()
-        self._crowd.configure(configuration.demux)
+        self._generator.configure(configuration.demux)
         self.vlans.configure(configuration.demux)
         self.sessions.configure(configuration.cgnat)
         delay, self._advanced_to = now - self._advanced_to, now
@@ -232,7 +237,7 @@ class World:
     def _arrive(self, now: float, age: float = 0.0, *, is_at_start: bool = False) -> None:
         if len(self.sessions) >= MAX_SESSIONS:
             return
-        subscriber = self._crowd.draw_subscriber()
+        subscriber = self._generator.draw_subscriber()
         if subscriber is None:
             return
         if not self.vlans.admit(subscriber.access_vlan, self._ifindexes, now, is_limited=not is_at_start):
@@ -242,13 +247,13 @@ class World:
             return
         self.sessions.add(session)
         self.vlans.join(session, now - age)
-        heapq.heappush(self._departures, (now + self._crowd.draw_stay(), session.id))
+        heapq.heappush(self._departures, (now + self._generator.draw_stay(), session.id))
         if not is_at_start:
             self._journal.add_session_up(session.summary, now)
 
     def _make_session(self, subscriber: Subscriber, started: float) -> LabSession | None:
         """Return the session of a subscriber who arrives; None if no address is free."""
-        pools = [self._public, self._shared]
+        pools = [self._public_pool, self._shared_pool]
         if not subscriber.wants_public_address:
             pools.reverse()
         # Pools may overlap, and a new pool does not know the addresses that the former one gave out.
@@ -258,7 +263,7 @@ class World:
             return None
         pool, address = taken
         id, qos = next(self._ids), self.configuration.qos
-        self._pools[id] = pool
+        self._pool_of_session[id] = pool
         kind = "ppp" if subscriber.session_type == "pppoe" else "ipoe"
         steered, shared = self.sessions.compute_steering(address)
         used_rates = self._traffic_model.find_used_rates(
@@ -274,7 +279,7 @@ class World:
                 id=id,
                 type=SessionType.PPPOE if kind == "ppp" else SessionType.DHCP,
                 ip_address=address,
-                interface=f"{kind}{next(self._units[kind])}",
+                interface=f"{kind}{next(self._unit_numbers[kind])}",
                 rate_down=qos.default_down,
                 rate_up=qos.default_up,
                 state=SessionState.ACTIVE,
@@ -298,7 +303,7 @@ class World:
         self._rates.forget([session.acct_session_id])
         usage = self.usage(now)
         self.vlans.leave(session, now, usage)
-        pool = self._pools.pop(session.id)
+        pool = self._pool_of_session.pop(session.id)
         if session.summary.ip_address is not None:
             pool.give_back(session.summary.ip_address)
         self._journal.add_session_down(session.summary, reason, now, session.traffic.counters(usage))

@@ -27,7 +27,7 @@ from gateway_core.gateways.linux.health import DependencyWatch, map_types_to_sou
 from gateway_core.gateways.linux.kernel.links import raise_thresholds
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sessions.commit_ends import PendingCommits
-from gateway_core.gateways.linux.sessions.hooks import TRIGGER, HookSocket
+from gateway_core.gateways.linux.sessions.hooks import TRIGGER_SOCKET, HookSocket
 from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision
 from gateway_core.gateways.linux.sessions.session_store import SessionStore
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
@@ -38,13 +38,13 @@ _FRR_SECONDS = 2.0
 #: Bounds of a commit for the daemons. Together they are what GatewayServices promises.
 _APPLY_SECONDS, _PUT_BACK_SECONDS = 12.0, 8.0
 #: The folder of the sessions, and of the commits whose sessions have not ended.
-_SESSIONS = Path("/var/lib/gateway-core/sessions")
+_SESSIONS_FOLDER = Path("/var/lib/gateway-core/sessions")
 
 _log = logging.getLogger(__name__)
 
 
 class LinuxMachine:
-    """A Debian machine, with its daemons and the sources of these `names`, keys of `health.SOURCES`.
+    """A Debian machine, with its daemons and the sources of these `names`, keys of `health.SOURCE_DAEMONS`.
 
     `services` are the daemons to which a commit applies. Raises SourcesOverlap, and SourceRefused where the
     disk fails.
@@ -67,7 +67,7 @@ class LinuxMachine:
         serving = {SessionType[type.upper()]: sources[name] for type, name in self._serving.items()}
         counters = DeviceCounters(reader)
         provision = Provision(configuration, counters)
-        store = SessionStore(_SESSIONS)
+        store = SessionStore(_SESSIONS_FOLDER)
         tracker = Tracker(sources.values(), store, journal, clock, configuration.cgnat, provision)
         devices = VlanDevices(reader)
         vlan_serving = VlanServing(serving, reader, lambda: provision.addresses)
@@ -114,12 +114,12 @@ class LinuxMachine:
             arp_limit=ArpLimit(clock.wall),
             reconciler=reconciler,
             demux=demux,
-            devices=devices,
-            reader=reader,
+            vlan_devices=devices,
+            kernel_reader=reader,
             device_counters=counters,
             services=self.services,
             frr=frr,
-            hooks=HookSocket(TRIGGER),
+            hook_socket=HookSocket(TRIGGER_SOCKET),
             dependency_watch=DependencyWatch(
                 configuration,
                 tracker,
@@ -127,14 +127,14 @@ class LinuxMachine:
                 frr,
                 lambda: frr_daemon.foreign,
             ),
-            sign_ons=SignOnWatch(
+            sign_on_watch=SignOnWatch(
                 configuration,
                 next(filter(None, (each.create_failures(clock) for each in chosen)), None),
                 journal,
             ),
             raise_thresholds=raise_thresholds,
-            pending_commits=PendingCommits(_SESSIONS, configuration),
-            guard=guard,
+            pending_commits=PendingCommits(_SESSIONS_FOLDER, configuration),
+            dhcp_guard=guard,
         )
 
 

@@ -52,8 +52,8 @@ from gateway_core.gateways.linux.sessions.hooks import HookSocket
 from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision, make_wanted
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
-from gateway_core.gateways.linux.threads import Crew, Debounced
-from gateway_core.gateways.linux.views import Links, Reading, list_routes, list_vlans
+from gateway_core.gateways.linux.threads import Crew, DebouncedAction
+from gateway_core.gateways.linux.views import CachedReading, Links, list_routes, list_vlans
 from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.paging import Rows, SortedRows
@@ -86,21 +86,21 @@ class LinuxGateway:
     arp_limit: ArpLimit
     reconciler: Reconciler
     demux: Demultiplexer
-    devices: VlanDevices
-    reader: KernelReader
+    vlan_devices: VlanDevices
+    kernel_reader: KernelReader
     device_counters: DeviceCounters
     services: LinuxServices
     frr: BgpReader
-    hooks: HookSocket
+    hook_socket: HookSocket
     dependency_watch: DependencyWatch
-    sign_ons: SignOnWatch
+    sign_on_watch: SignOnWatch
     raise_thresholds: Callable[[int], bool]
     pending_commits: PendingCommits
-    guard: DhcpGuard
+    dhcp_guard: DhcpGuard
 
     def __post_init__(self) -> None:
         self.sessions = self.tracker.sessions
-        self._links = Reading(lambda: Links(self.reader), self.clock.steady)
+        self._links = CachedReading(lambda: Links(self.kernel_reader), self.clock.steady)
 
     def run(self) -> NoReturn:
         """Start all threads, and work until the process ends. Raises the error that ended one of the
@@ -111,15 +111,15 @@ class LinuxGateway:
         self._raise_trunks()
         crew = Crew()
         for work in (
-            lambda: self.tracker.run(self.hooks, crew),
+            lambda: self.tracker.run(self.hook_socket, crew),
             self._watch_rules,
             lambda: self.reconciler.run(crew),
             lambda: self.demux.run(crew),
             self._watch_links,
             self.dependency_watch.run,
-            self.sign_ons.run,
+            self.sign_on_watch.run,
             self._sweep_counters,
-            self.guard.run,
+            self.dhcp_guard.run,
             # The core may have ended between a commit and the restart of a service.
             self._finish_services,
         ):
@@ -141,7 +141,7 @@ class LinuxGateway:
             with gateway_step("set the trunks up"):
                 for trunk in sorted({*configuration.demux.trunks} - {*running.demux.trunks}):
                     with suppress(NoDevice):
-                        if self.devices.raise_trunk(trunk):
+                        if self.vlan_devices.raise_trunk(trunk):
                             raised.append(trunk)
             yield
         except BaseException:
@@ -160,9 +160,9 @@ class LinuxGateway:
         self._keep_neighbours()
         self._raise_trunks()
         self.demux.configure(configuration.demux)
-        self.guard.configure(configuration.demux)
+        self.dhcp_guard.configure(configuration.demux)
         self.dependency_watch.configure(configuration)
-        self.sign_ons.configure(configuration)
+        self.sign_on_watch.configure(configuration)
         if self.provision.addresses != addresses:
             self.demux.serve_again(SessionType.DHCP)
         if commit.session_ids:
@@ -251,7 +251,7 @@ class LinuxGateway:
         return list_vlans(self.demux.list_vlans(), self._read_links(), self.sessions, ahead)
 
     def refusals(self) -> Counter[TriggerRefusal]:
-        return self.demux.count_refusals() + self.guard.count_refusals()
+        return self.demux.count_refusals() + self.dhcp_guard.count_refusals()
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
         return self.firewall.list_drops()
@@ -263,7 +263,7 @@ class LinuxGateway:
         cgnat = self.configuration.cgnat
         tables = [MAIN_TABLE, cgnat.vrf_table] if cgnat.enabled else [MAIN_TABLE]
         with gateway_step("read the routes"):
-            entries, links = self.reader.read_routes(tables), self._links.get()
+            entries, links = self.kernel_reader.read_routes(tables), self._links.get()
         return list_routes(entries, links.map_names(), self.sessions.all())
 
     def bgp_summary(self) -> dict[str, Any]:
@@ -291,7 +291,7 @@ class LinuxGateway:
         return [self.reconciler.fault_register, *tables]
 
     def _list_tables(self) -> list[OwnTable]:
-        return [self.firewall, self.arp_limit, self.guard]
+        return [self.firewall, self.arp_limit, self.dhcp_guard]
 
     def _make_pending_commit(self, configuration: Configuration) -> PendingCommit:
         ids = find_sessions_to_end(self.sessions.all(), self.configuration, configuration)
@@ -341,7 +341,7 @@ class LinuxGateway:
         self.firewall.configure(self.configuration)
         for trunk in raised_trunks:
             try:
-                self.devices.lower_trunk(trunk)
+                self.vlan_devices.lower_trunk(trunk)
             except KernelError as error:
                 _log.error("the trunk %s of a failed commit stays up: %s", trunk, error)
 
@@ -367,7 +367,7 @@ class LinuxGateway:
         # At a start and at a commit only: later, an operator may have set one down.
         for trunk in self.configuration.demux.trunks:
             try:
-                self.devices.raise_trunk(trunk)
+                self.vlan_devices.raise_trunk(trunk)
             except KernelError as error:
                 _log.error("the subscribers on the trunk %s have no service: %s", trunk, error)
 
@@ -375,7 +375,7 @@ class LinuxGateway:
         """Look for sessions and VLANs when links come or go. An IFB, which the data plane makes, is
         neither."""
         links = Watcher(frozenset({Changed.LINKS}))
-        with closing(Debounced(self._adopt_links, _ADOPTION_SECONDS)) as adoption, links as watcher:
+        with closing(DebouncedAction(self._adopt_links, _ADOPTION_SECONDS)) as adoption, links as watcher:
             for changed in watcher:
                 self._links.forget()
                 if Changed.LINKS in changed:
@@ -404,7 +404,7 @@ class LinuxGateway:
         for trunk in self.configuration.demux.trunks:
             try:
                 # After a boot, the driver of a trunk may be later than the core.
-                self.devices.raise_new_trunk(trunk)
+                self.vlan_devices.raise_new_trunk(trunk)
             except KernelError as error:
                 # The trunks after this one must not wait.
                 refused = error

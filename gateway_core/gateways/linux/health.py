@@ -27,19 +27,16 @@ from gateway_core.gateways.linux.program import ProgramFailed, run
 from gateway_core.gateways.linux.sessions.tracker import SourceWatch, Tracker
 
 #: The daemons that may be sources of sessions, by name.
-SOURCES = {each.name: each for each in DAEMONS if issubclass(each, SourceDaemon)}
+SOURCE_DAEMONS = {each.name: each for each in DAEMONS if issubclass(each, SourceDaemon)}
 
 #: Kernel modules and programs that every gateway needs; programs with their package.
-MODULES = ("8021q", "ifb", "sch_tbf", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32", "nft_fib_inet")
+KERNEL_MODULES = (
+    "8021q", "ifb", "sch_tbf", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32", "nft_fib_inet",
+)  # fmt: skip
 _PROGRAMS: dict[str, str | None] = {"polkitd": "polkitd", "nft": "nftables"}
 _PROGRAM_FOLDERS = (
-    "usr/sbin",
-    "usr/bin",
-    "usr/local/sbin",
-    "usr/local/bin",
-    "usr/lib/frr",
-    "usr/lib/polkit-1",
-)
+    "usr/sbin", "usr/bin", "usr/local/sbin", "usr/local/bin", "usr/lib/frr", "usr/lib/polkit-1",
+)  # fmt: skip
 _MODPROBE_SECONDS, _MODPROBE_MAX_BYTES = 10.0, 1 << 16
 
 #: systemd 252 or newer prints what the kernel says, whichever NTP client runs.
@@ -75,7 +72,7 @@ def map_types_to_sources(names: Iterable[str]) -> dict[str, str]:
     """Return the name of the source of each session type. Raises SourcesOverlap."""
     found: dict[str, str] = {}
     for name in names:
-        for type in SOURCES[name].types:
+        for type in SOURCE_DAEMONS[name].types:
             if (other := found.setdefault(type, name)) != name:
                 raise SourcesOverlap(f"{other} and {name} both serve {type}: choose one")
     return found
@@ -85,20 +82,20 @@ def choose_sources(root: Path) -> list[str]:
     """Return the names of the sources whose programs are all installed, one for each session type. accel-ppp
     comes before Debian's own daemons: somebody has built it."""
     found: dict[str, str] = {}
-    for name, source in reversed(SOURCES.items()):
+    for name, source in reversed(SOURCE_DAEMONS.items()):
         if not found.keys() & set(source.types) and not _find_missing_programs(root, source.programs):
             found |= dict.fromkeys(source.types, name)
     return list(dict.fromkeys(found.values()))
 
 
 def find_lacks(root: Path, used: Sequence[str], sources: Sequence[str]) -> Iterator[Lack]:
-    """Yield what the gateway needs and does not have. `used` are its interfaces, `sources` keys of `SOURCES`.
-    Raises ProgramFailed and OSError."""
+    """Yield what the gateway needs and does not have. `used` are its interfaces, `sources` keys of
+    `SOURCE_DAEMONS`. Raises ProgramFailed and OSError."""
     found = list_interfaces(root)
     if absent := [name for name in used if name not in found]:
         yield Lack(f"interfaces: {', '.join(absent)}", f"this machine has {', '.join(found) or 'none'}")
-    always: list[type[ServiceDaemon]] = [each for each in DAEMONS if each.name not in SOURCES]
-    chosen = [SOURCES[name] for name in sources]
+    always: list[type[ServiceDaemon]] = [each for each in DAEMONS if each.name not in SOURCE_DAEMONS]
+    chosen = [SOURCE_DAEMONS[name] for name in sources]
     daemons = [*always, *chosen]
     if modules := _find_missing_modules(root, daemons):
         # The cloud kernel of Debian, for one, has no PPP.
@@ -141,7 +138,7 @@ def _find_missing_modules(root: Path, daemons: Sequence[type[ServiceDaemon]]) ->
             return False
         return run([*modprobe, name], seconds=_MODPROBE_SECONDS, most=_MODPROBE_MAX_BYTES).status != 0
 
-    needed = [*MODULES, *(module for daemon in daemons for module in daemon.modules)]
+    needed = [*KERNEL_MODULES, *(module for daemon in daemons for module in daemon.modules)]
     return [name for name in dict.fromkeys(needed) if is_missing(name)]
 
 

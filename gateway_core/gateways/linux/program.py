@@ -16,7 +16,7 @@ from gateway_contract.base.errors import GatewayApiError
 
 #: The whole environment of a program, whose messages must not depend on the environment of the core.
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 
 class ProgramFailed(GatewayApiError):
@@ -86,7 +86,7 @@ def _read(output: IO[bytes], errors: IO[bytes], end: float, most: int) -> tuple[
             if left <= 0:
                 raise TimeoutError
             for key, _ in selector.select(left):
-                if data := os.read(key.fd, _CHUNK):
+                if data := os.read(key.fd, _CHUNK_BYTES):
                     key.data.extend(data)
                 else:
                     selector.unregister(key.fileobj)

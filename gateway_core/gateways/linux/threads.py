@@ -42,7 +42,7 @@ _MAX_PAUSE_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
-class Debounced:
+class DebouncedAction:
     """Action that runs on a thread of its own `pause` seconds after the first request, once for all requests
     until then. After a GatewayApiError, which is logged, it runs again after twice the pause."""
 

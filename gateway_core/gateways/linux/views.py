@@ -22,7 +22,7 @@ T = TypeVar("T")
 _MAX_AGE_SECONDS = 1.0
 
 
-class Reading(Generic[T]):
+class CachedReading(Generic[T]):
     """Result of `read` that is at most a second old. Callers at the same time wait for one reading.
     Thread-safe.
 
@@ -49,7 +49,7 @@ class Reading(Generic[T]):
             self._held = None
 
 
-_TYPES = {
+_TYPE_OF_KIND = {
     "vlan": InterfaceType.VLAN, "ppp": InterfaceType.PPP, "ifb": InterfaceType.IFB, "vrf": InterfaceType.VRF,
 }  # fmt: skip
 _LOOPBACK = "lo"
@@ -129,7 +129,7 @@ def _find_type(link: Link, trunks: Collection[str]) -> InterfaceType:
         return InterfaceType.TRUNK
     if link.name == _LOOPBACK:
         return InterfaceType.LOOPBACK
-    return _TYPES.get(link.kind or "", InterfaceType.OTHER)
+    return _TYPE_OF_KIND.get(link.kind or "", InterfaceType.OTHER)
 
 
 #: State of a device that the kernel does not have, while it is made or removed (RFC 2863 ifOperStatus).

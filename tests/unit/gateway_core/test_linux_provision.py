@@ -25,7 +25,7 @@ from gateway_core.gateways.linux.sessions.provision import (
     make_wanted,
 )
 from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
-from gateway_core.gateways.linux.views import Reading
+from gateway_core.gateways.linux.views import CachedReading
 from gateway_core.sessions.session import Counters
 from tests.support.clocks import SteppedClock
 from tests.support.documents import valid_document
@@ -333,7 +333,7 @@ def test_a_reading_is_shared_for_a_second_and_not_after_a_change_or_a_failure() 
         return reply
 
     clock = SteppedClock()
-    reading = Reading(read, clock)
+    reading = CachedReading(read, clock)
     with pytest.raises(KernelError):
         reading.get()
     assert [reading.get(), reading.get()] == [0, 0]

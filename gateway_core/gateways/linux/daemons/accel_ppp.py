@@ -67,7 +67,7 @@ from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.kernel.links import is_device
 from gateway_core.gateways.linux.program import CommitLimits, TimeLimit
-from gateway_core.gateways.linux.threads import Debounced
+from gateway_core.gateways.linux.threads import DebouncedAction
 from gateway_core.records.clock import Clock
 
 COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
@@ -339,7 +339,7 @@ class IpoeInterfaces:
         #: Names that accel-ppp may have sockets for, although their interface is or was gone.
         self._stale = names - self._served
         self._write(self._served)
-        self._changes = Debounced(self._apply, _GATHER_SECONDS)
+        self._changes = DebouncedAction(self._apply, _GATHER_SECONDS)
 
     def serve(self, interface: str) -> None:
         with self._lock:

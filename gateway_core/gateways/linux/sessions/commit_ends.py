@@ -47,9 +47,9 @@ from gateway_core.gateways.linux.sessions.session import LinuxSession
 
 _FILE = "owed-ends.json"
 #: The sections that the rules read.
-_SECTIONS = ("interfaces", "radius", "cgnat", "demux", "subscribers")
+_SECTION_NAMES = ("interfaces", "radius", "cgnat", "demux", "subscribers")
 
-_ENTRIES = EntryReader(
+_READER = EntryReader(
     "core", "owed_end", f"the commits in {_FILE}", "the sessions that a former commit was to end go on"
 )
 
@@ -215,12 +215,12 @@ class PendingCommits:
         except Unreadable as error:
             _log.error("the sessions that a former commit was to end go on: %s", error)
             return []
-        return _ENTRIES.read(entries, lambda each: _from_stored(each, running), name=repr, place=self._path)
+        return _READER.read(entries, lambda each: _from_stored(each, running), name=repr, place=self._path)
 
 
 def _to_stored(commit: PendingCommit) -> _StoredCommit:
     former, held = without_former_range(commit.former), get_former_range(commit.former)
-    sections = {name: _to_json(getattr(former, name)) for name in _SECTIONS}
+    sections = {name: _to_json(getattr(former, name)) for name in _SECTION_NAMES}
     return _StoredCommit(commit.session_ids, sections, None if held is None else str(held))
 
 
@@ -229,7 +229,7 @@ def _from_stored(entry: Any, running: Configuration) -> PendingCommit:
     try:
         stored = msgspec.convert(entry, _StoredCommit)
         sections = {
-            name: load_section(name, stored.former[name]) for name in _SECTIONS if name in stored.former
+            name: load_section(name, stored.former[name]) for name in _SECTION_NAMES if name in stored.former
         }
         former = replace(running, **sections)
         if stored.former_range is not None:

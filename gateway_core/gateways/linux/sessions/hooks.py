@@ -10,7 +10,7 @@ from typing import Self
 
 #: A datagram only brings the next poll of the sources forward. The units and `packaging/pppoe` name the same
 #: path.
-TRIGGER = Path("/run/gateway-core/trigger")
+TRIGGER_SOCKET = Path("/run/gateway-core/trigger")
 
 #: Bounds of one batch: senders without end get no more of the processor. The kernel holds some more
 #: datagrams, and drops none: hooks wait, or leave it to the next poll.

@@ -47,7 +47,7 @@ class SessionRecord(Record, frozen=True):
     ) -> "SessionRecord":
         """Return the record of a session that starts. Rates that its source lists replace the default
         ones."""
-        rates = {name: rate for name in _RATES if (rate := getattr(listed, name)) is not None}
+        rates = {name: rate for name in _RATE_FIELDS if (rate := getattr(listed, name)) is not None}
         return cls(listed, replace(terms, **rates), baseline, boot_id=boot_id)
 
     def follow(self, listed: SourceSession) -> "SessionRecord":
@@ -56,7 +56,7 @@ class SessionRecord(Record, frozen=True):
         before, terms = self.listed, self.terms
         if abs(listed.started_at - before.started_at) <= START_JITTER_SECONDS:
             listed = replace(listed, started_at=before.started_at)
-        for name in _RATES:
+        for name in _RATE_FIELDS:
             rate, former = getattr(listed, name), getattr(before, name)
             if rate is None:
                 listed = replace(listed, **{name: former})
@@ -75,7 +75,7 @@ class SessionRecord(Record, frozen=True):
 
 
 #: Fields of SourceSession and of SessionTerms.
-_RATES = ("rate_down", "rate_up")
+_RATE_FIELDS = ("rate_down", "rate_up")
 
 
 class LinuxSession(Session, frozen=True, kw_only=True):

@@ -37,8 +37,8 @@ STORED_SESSIONS = EntryReader(
 )
 
 _DATABASE = "sessions.sqlite"
-_BOUND_NAME = "session-ids-below-"
-_BOUND = re.compile(_BOUND_NAME + "([1-9][0-9]{0,15})", re.ASCII)
+_BOUND_PREFIX = "session-ids-below-"
+_BOUND_PATTERN = re.compile(_BOUND_PREFIX + "([1-9][0-9]{0,15})", re.ASCII)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS session (
     id INTEGER PRIMARY KEY, source TEXT NOT NULL, name BLOB NOT NULL,
@@ -169,13 +169,13 @@ class SessionStore:
         bounds = self._bounds()
         if next_id <= max(bounds, default=0):
             return
-        durable.write(self._folder / f"{_BOUND_NAME}{-(-next_id // ID_STEP) * ID_STEP}", b"")
+        durable.write(self._folder / f"{_BOUND_PREFIX}{-(-next_id // ID_STEP) * ID_STEP}", b"")
         durable.sync(self._folder)
         for path in bounds.values():
             path.unlink()
 
     def _bounds(self) -> dict[int, Path]:
-        found = ((_BOUND.fullmatch(path.name), path) for path in self._folder.iterdir())
+        found = ((_BOUND_PATTERN.fullmatch(path.name), path) for path in self._folder.iterdir())
         return {int(name[1]): path for name, path in found if name}
 
 

@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Disconnection:
+class DisconnectionResult:
     """Result of the requests to end sessions of one source, until now. Clients may see the first failure."""
 
     accepted: set[int] = field(default_factory=set)
@@ -124,7 +124,7 @@ class SourceWatch:
                     self._update(found)
 
     def terminate(
-        self, ids: Iterable[int], result: Disconnection, seconds: float, sleep: Callable[[float], None]
+        self, ids: Iterable[int], result: DisconnectionResult, seconds: float, sleep: Callable[[float], None]
     ) -> None:
         """Request the end of sessions, and wait until they have ended, at most so many seconds; longer if a
         call of the source lasts longer, or if there are many requests."""
@@ -148,7 +148,7 @@ class SourceWatch:
         if self.is_available:
             self.poll()
 
-    def _send_requests(self, sessions: Sequence[LinuxSession], result: Disconnection) -> None:
+    def _send_requests(self, sessions: Sequence[LinuxSession], result: DisconnectionResult) -> None:
         for session in sessions:
             if self._lifecycle.sessions.get(session.id) is None:
                 continue
@@ -350,7 +350,7 @@ class Tracker:
         """End sessions, all at the same time, and return when they are gone. Raises NotDisconnected after so
         many seconds; requests that are under way continue."""
         groups = self._group_by_source(ids)
-        results = {name: Disconnection() for name in groups}
+        results = {name: DisconnectionResult() for name in groups}
         runs = [
             partial(self._watches[name].terminate, group, results[name], seconds, self._sleep)
             for name, group in groups.items()
