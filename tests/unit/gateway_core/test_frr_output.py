@@ -61,15 +61,15 @@ def difference(ended: EndedProgram, text: str = TEXT) -> FrrDifference:
 def test_a_refusal_names_the_line_of_the_file(errors: bytes, output: bytes, reason: str) -> None:
     with pytest.raises(FrrRefused) as refused:
         difference(EndedProgram(1, output, errors))
-    error = refused.value
-    assert (error.line, error.number, error.reason) == ("neighbor 10.0.0.2 colour red", 3, reason)
+    place = "line 3 of frr.conf (neighbor 10.0.0.2 colour red)"
+    assert refused.value.reason == f"FRR refuses {place}: {reason}"
 
 
 def test_a_failure_without_a_line_has_its_reason() -> None:
     with pytest.raises(FrrRefused, match=r"frr\.conf: Filename /tmp/frr\.conf is an empty file$"):
         difference(EndedProgram(1, b"", EMPTY))
     # It refuses nothing.
-    with pytest.raises(FrrAbsent, match=r"failed to connect to any daemons\.$"):
+    with pytest.raises(FrrAbsent, match=r"failed to connect to any daemons$"):
         difference(EndedProgram(1, b"", DOWN))
 
 

@@ -71,8 +71,9 @@ SCRIPT = Path(sys.prefix, "dhcp-lease")
 #: Seconds of a lease: a subscriber who left without a word counts as online for so long. dnsmasq takes two
 #: minutes for less, and says nothing.
 LEASE_SECONDS = 600
-#: The same in the range of a commit that waits for its confirmation: the least that dnsmasq takes. Clients
-#: that heed T2 (RFC 2131 section 4.4.5) ask by a broadcast after 8 s, and so leave the range after a return.
+#: Seconds of a lease in the range of a commit that waits for its confirmation: the least that dnsmasq takes.
+#: Clients that heed T2 (RFC 2131 section 4.4.5) ask by a broadcast after 8 s, and so leave the range after a
+#: return.
 _UNCONFIRMED_SECONDS, _UNCONFIRMED_RENEWAL_SECONDS, _UNCONFIRMED_REBINDING_SECONDS = 120, 5, 8
 #: Seconds of a prefix that is advertised: dnsmasq advertises it every ten minutes.
 _PREFIX_SECONDS = 3600
@@ -129,12 +130,13 @@ class UnreadableLease(UnreadableEntry):
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """Address that dnsmasq gave away. Of an address alone, the other fields are unknown."""
+    """Address that dnsmasq gave away. The other fields have their defaults if only the address can be
+    read."""
 
     address: str
     #: Epoch seconds. 0 for never, and if unknown.
     expires: int = 0
-    #: As dnsmasq writes it. None for DHCPv6, and if unknown.
+    #: The hardware as dnsmasq writes it. None for DHCPv6, and if unknown.
     hardware: str | None = None
     #: The client identifier, or the DUID, as hexadecimal octets with colons. None without one, and if
     #: unknown.
@@ -154,7 +156,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, gc=False):
 
     key: str
     started_at: int
-    #: As in Lease; None if dnsmasq did not know it.
+    #: The hardware as in Lease; None if dnsmasq did not know it.
     hardware: str | None
     #: None until dnsmasq tells it: after a start it only guesses.
     interface: str | None
@@ -604,7 +606,7 @@ class LeaseRecords:
     def _move_to_this_boot(self, record: LeaseRecord) -> LeaseRecord:
         if record.boot_id in (None, self._clock.boot_id):
             return record
-        # The same after a restart of the core.
+        # A restart of the core makes the same key.
         key = blake2b(f"{record.key} {self._clock.boot_id}".encode(), digest_size=8).hexdigest()
         return replace(record, key=key, started_at=max(record.started_at, int(self._clock.boot_time())))
 

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from gateway_contract.base.errors import GatewayApiError, StepFailed
+from gateway_contract.base.errors import StepFailed
 from gateway_contract.base.texts import join_names
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceAction
@@ -131,6 +131,9 @@ class FrrUnavailable(StepFailed):
     """Failure of FRR, or of one of its daemons, to run or to give a usable reply. The reason is FRR's own
     line if there is one; it has no secret."""
 
+    def __init__(self, step: str, reason: str) -> None:
+        super().__init__(step, reason.rstrip("."))
+
 
 class FrrUnreadable(FrrUnavailable):
     """Reply of FRR without any readable part."""
@@ -140,34 +143,26 @@ class FrrAbsent(FrrUnavailable):
     """Lack of FRR: it is not installed, or none of its daemons runs."""
 
 
-class FrrRefused(GatewayApiError):
-    """Refusal of a configuration by FRR, which runs as before. `line` is the refused line without spaces at
-    its beginning and without a secret, empty if FRR names none; `number` is its number in frr.conf, from
-    1."""
+class FrrRefused(StepFailed):
+    """Refusal of a configuration by FRR, which runs as before. `line` is the refused line, empty if FRR names
+    none, and `number` its number in frr.conf, from 1."""
 
     def __init__(self, reason: str, line: str = "", number: int | None = None) -> None:
-        self.reason = reason = hide_secret(reason)
-        self.line = line = hide_secret(line)
-        self.number = number
         place = f"line {number} of {_FILE}" if number else _FILE
-        super().__init__(f"FRR refuses {place}{f' ({line})' if line else ''}: {reason}")
+        named = f"{place} ({hide_secret(line)})" if line else place
+        super().__init__(_STEP, f"FRR refuses {named}: {hide_secret(reason)}")
 
 
-class ForeignBgp(GatewayApiError):
+class ForeignBgp(StepFailed):
     """BGP instance in FRR that is not the gateway's. `lines` are those that FRR would lose, without
     secrets."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
+        lost = summarize_lines(lines)
         super().__init__(
-            f"FRR has a BGP instance that is not the gateway's, and would lose: {summarize_lines(lines)}. "
-            f"{REMEDY}"
+            _STEP, f"FRR has a BGP instance that is not the gateway's, and would lose: {lost}. {REMEDY}"
         )
-
-
-class FrrHalfChanged(GatewayApiError):
-    """Failure to restore what FRR ran before, after it took a part of a configuration. frr.conf is as
-    before."""
 
 
 @dataclass(frozen=True)
@@ -237,8 +232,6 @@ class FrrDaemon(ServiceDaemon):
             with _write_draft(self._folders, rendered[_FILE]) as draft:
                 command = [str(program), "--dryrun", "--inputfile", str(draft)]
                 ended = run(command, seconds=_CHECK_SECONDS, most=_MAX_BYTES)
-        except FrrUnavailable as error:
-            raise CheckFailed(error.reason) from error
         except ProgramFailed as error:
             raise CheckFailed("vtysh did not reply") from error
         found = _REFUSED.search((ended.output + ended.errors).decode("ascii", "replace"))
@@ -255,8 +248,8 @@ class FrrDaemon(ServiceDaemon):
         before = self._files.read(_FILE)
         try:
             self._run_with(text, limits, before)
-        except StepFailed as error:
-            if configuration.bgp is not None or not isinstance(error.__cause__, FrrAbsent):
+        except FrrAbsent as error:
+            if configuration.bgp is not None:
                 raise
             _log.warning("FRR does not run, and the gateway has no BGP: %s", error)
             # `preview_action` compares the next configuration with this file.
@@ -270,17 +263,15 @@ class FrrDaemon(ServiceDaemon):
 
     def _run_with(self, text: str | None, limits: CommitLimits, before: str | None) -> None:
         self._applied, self.foreign = None, ()
-        try:
-            with Rollback() as rollback:
-                # First: a full disk must not be found when FRR has changed.
-                rollback.add(self._files.place(_FILE, text))
+        with Rollback() as rollback:
+            # First: a full disk must not be found when FRR has changed.
+            rollback.add(self._files.place(_FILE, text))
+            try:
                 FrrConfiguration(self._folders, limits).apply(text or "", before or "")
-                rollback.pop_all()
-        except (ForeignBgp, FrrRefused, FrrHalfChanged, FrrUnavailable) as error:
-            if isinstance(error, ForeignBgp):
+            except ForeignBgp as error:
                 self.foreign = error.lines
-            reason = error.reason.rstrip(".") if isinstance(error, FrrUnavailable) else str(error)
-            raise StepFailed(_STEP, reason) from error
+                raise
+            rollback.pop_all()
         self._applied = text
 
 
@@ -311,8 +302,8 @@ class FrrConfiguration:
 
     def apply(self, text: str, former: str = "") -> FrrDifference:
         """Make FRR run the gateway's part of a configuration in place of a former one, and save what it runs.
-        Return the changes. After an error all is as before, unless it is FrrHalfChanged. Raises ForeignBgp,
-        FrrRefused, FrrUnavailable."""
+        Return the changes. Raises StepFailed: then all is as before, unless the reason says that it is
+        not."""
         own, before = GatewayPart(text, former), self._read_running()
         if lines := own.find_foreign(before):
             raise ForeignBgp(lines)
@@ -331,19 +322,19 @@ class FrrConfiguration:
                 self._apply_difference(draft, text, changes)
                 if not dead:
                     self._save()
-            except (FrrRefused, FrrUnavailable) as error:
+            except StepFailed as error:
                 if changes:
                     self._restore(before, error)
                 raise
         return changes
 
-    def _restore(self, before: str, cause: GatewayApiError) -> None:
+    def _restore(self, before: str, cause: StepFailed) -> None:
         way_back = FrrConfiguration(self._folders, replace(self._limits, apply=self._limits.put_back))
         try:
             with _write_draft(self._folders, before) as draft:
                 way_back._apply_difference(draft, before, way_back._compare(draft, before))
-        except (FrrRefused, FrrUnavailable) as error:
-            raise FrrHalfChanged(f"{cause}. FRR is not as before: {error}") from error
+        except StepFailed as error:
+            raise StepFailed(_STEP, f"{cause.reason}. FRR is not as before: {error}") from error
 
     def _apply_difference(self, draft: Path, text: str, left: FrrDifference) -> None:
         """Run frr-reload.py until nothing is left of the difference, or a run changes nothing. Raises the

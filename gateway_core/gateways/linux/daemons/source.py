@@ -49,7 +49,7 @@ class SourceSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     #: The id of the source. No other session of the source ever has this id.
     key: str
     type: SessionType
-    #: As the subscriber sent it: any characters that UTF-8 has, for a log line only after escaping.
+    #: Text of the subscriber: any characters that UTF-8 has, for a log line only after escaping.
     username: str
     #: In lower case, with colons.
     mac_address: str | None

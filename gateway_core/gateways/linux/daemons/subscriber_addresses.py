@@ -37,8 +37,8 @@ class SharedRange:
 
     @classmethod
     def of(cls, configuration: Configuration, vlans: int = 1, block: int = MAX_BLOCK_SIZE) -> "SharedRange":
-        """Return the shares with a block for each of so many VLANs of PPPoE: as large as possible, with at
-        most `block` addresses."""
+        """Return the shares of `cgnat.source_range` with a block for each of so many VLANs of PPPoE. Blocks
+        are as large as possible, but have at most `block` addresses."""
         fixed = frozenset(one.ip_address for one in configuration.subscribers.local if one.ip_address)
         shared = cls(configuration.cgnat.source_range, fixed, block)
         while shared.block > 1 and shared.number_of_blocks < vlans:
