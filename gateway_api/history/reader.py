@@ -32,7 +32,6 @@ from gateway_contract.base.turns import FairQueue
 from gateway_contract.contract import Page
 from gateway_contract.history import (
     ClockState,
-    FailedSignOns,
     TimelineEntry,
     TimelineEvent,
 )
@@ -218,52 +217,42 @@ def read_timeline(connection: sqlite3.Connection, id: int, page: Page) -> FoundP
 
 def _make_entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
     at, number, kind, _, down, up, expires, author = row
-    if kind == _FAILED:
-        return _make_failed_entry(read_failed_sign_ons(connection, number))
-    found = connection.execute(_SESSION, (at, number)).fetchone()
-    id, started, ended, seen, reason, ip, access, is_wrong = found
     by = "" if author is None else f", by {author}"
-    if kind == _UP:
-        event = TimelineEvent.UP
-        address = "no IPv4 address" if ip is None else decode_ipv4(ip)
-        message = f"Session {id} started on {access} with {address}"
-    elif kind == _RATE:
-        event = TimelineEvent.RATE
-        until = "" if expires is None else f" until {format_utc(expires)}"
-        message = f"Session {id} got {format_rate(down)} down and {format_rate(up)} up{until}{by}"
-    elif seen is None:
-        event = TimelineEvent.DOWN
-        lasted = timedelta(seconds=max(0, ended - started))
-        message = f"Session {id} ended after {lasted}, {reason}{by}"
+    id, reason = None, None
+    if kind == _FAILED:
+        failed = read_failed_sign_ons(connection, number)
+        event, reason, is_wrong = TimelineEvent.FAILED, failed.reason, failed.clock is ClockState.UNSET
+        who = failed.username or failed.mac_address or "an unknown subscriber"
+        times = f", {failed.attempts} times until {format_utc(failed.last_at)}" if failed.attempts > 1 else ""
+        message = f"Sign-on of {who} on {failed.access_interface} failed, {reason}{times}"
     else:
-        event = TimelineEvent.LOST
-        message = f"Session {id} ended between {format_utc(seen)} and {format_utc(ended)}: nobody saw the end"
+        found = connection.execute(_SESSION, (at, number)).fetchone()
+        id, started, ended, seen, end_reason, ip, access, is_wrong = found
+        if kind == _UP:
+            event = TimelineEvent.UP
+            address = "no IPv4 address" if ip is None else decode_ipv4(ip)
+            message = f"Session {id} started on {access} with {address}"
+        elif kind == _RATE:
+            event = TimelineEvent.RATE
+            until = "" if expires is None else f" until {format_utc(expires)}"
+            message = f"Session {id} got {format_rate(down)} down and {format_rate(up)} up{until}{by}"
+        elif seen is None:
+            event, reason = TimelineEvent.DOWN, end_reason
+            lasted = timedelta(seconds=max(0, ended - started))
+            message = f"Session {id} ended after {lasted}, {reason}{by}"
+        else:
+            event = TimelineEvent.LOST
+            times = f"{format_utc(seen)} and {format_utc(ended)}"
+            message = f"Session {id} ended between {times}: nobody saw the end"
     return TimelineEntry(
         at=at,
         event=event,
         session_id=id,
         message=message,
         author=author,
-        reason=reason if event is TimelineEvent.DOWN else None,
+        reason=reason,
         rate_down=down,
         rate_up=up,
         rate_expires_at=expires,
         clock=ClockState.UNSET if is_wrong else ClockState.SET,
-    )
-
-
-def _make_failed_entry(failed: FailedSignOns) -> TimelineEntry:
-    who = failed.username or failed.mac_address or "an unknown subscriber"
-    times = f", {failed.attempts} times until {format_utc(failed.last_at)}" if failed.attempts > 1 else ""
-    return TimelineEntry(
-        at=failed.first_at,
-        event=TimelineEvent.FAILED,
-        session_id=None,
-        message=f"Sign-on of {who} on {failed.access_interface} failed, {failed.reason}{times}",
-        author=None,
-        reason=failed.reason,
-        rate_down=None,
-        rate_up=None,
-        rate_expires_at=None,
-        clock=failed.clock,
     )

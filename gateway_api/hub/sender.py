@@ -123,26 +123,15 @@ class HubTlsContext(ssl.SSLContext):
         with _openssl:
             super().load_verify_locations(*arguments, **more)
 
-    def wrap_socket(
-        self,
-        sock: socket.socket,
-        server_side: bool = False,
-        do_handshake_on_connect: bool = True,
-        suppress_ragged_eofs: bool = True,
-        server_hostname: str | bytes | None = None,
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLSocket:
+    def wrap_socket(self, *arguments: Any, **more: Any) -> ssl.SSLSocket:
         with _openssl:
-            made = super().wrap_socket(
-                sock, server_side, False, suppress_ragged_eofs, server_hostname, session
-            )
-        if do_handshake_on_connect:
-            try:
-                made.do_handshake()
-            except BaseException:
-                made.close()
-                raise
-        return made
+            connection = super().wrap_socket(*arguments, **{**more, "do_handshake_on_connect": False})
+        try:
+            connection.do_handshake()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 @dataclass(frozen=True, slots=True)
