@@ -30,8 +30,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_
 import msgspec
 from msgspec import Meta
 
-from gateway_contract.base.logs import MASK, is_secret, masked_text
-from gateway_contract.base.receivers import checked_secret, checked_url
+from gateway_contract.base.logs import MASK, is_secret, mask_text
+from gateway_contract.base.receivers import check_secret, check_url
 from gateway_contract.base.texts import Segments, format_path, parse_path, parse_rate
 from gateway_contract.base.vlan_names import LONGEST_INTERFACE_NAME, name_prefixes
 from gateway_contract.contract import about
@@ -455,7 +455,7 @@ def _subscriber_network(text: str) -> IPv4Network | IPv6Network:
 
 
 def _receiver_url(text: str) -> str:
-    checked_url(text)
+    check_url(text)
     if '"' in text:
         raise ValueError("must not hold a quotation mark, which ends a segment of a path")
     return text
@@ -789,7 +789,7 @@ class ConfiguredReceiver(Section):
     ]
     secret: Annotated[
         str | None,
-        ParsedText(checked_secret),
+        ParsedText(check_secret),
         _secret("Secret that signs the deliveries; null for no signature."),
     ] = None
 
@@ -1086,7 +1086,7 @@ def mask_path(path: str) -> str:
         return MASK
     secrets = (n for n in range(1, len(parts)) if field_at(parts[:n]).secret or is_secret(parts[n - 1].text))
     secret = next(secrets, len(parts))
-    return masked_text(path if secret == len(parts) else f"{format_path(parts[:secret])}.{MASK}")
+    return mask_text(path if secret == len(parts) else f"{format_path(parts[:secret])}.{MASK}")
 
 
 def quotes_hint(path: Segments) -> str:

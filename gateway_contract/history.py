@@ -1,4 +1,4 @@
-"""The records of the history, as clients of the API get them."""
+"""Records of the history, as clients of the API get them."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from gateway_contract.core.sign_ons import SignOnReason, SignOnUsername
 
 
 class ClockState(Enumeration):
-    """The clock of the gateway when it gave a record its times."""
+    """State of the clock of the gateway when it gave a record its times."""
 
     SET = "set", "The clock was right, as far as is known."
     UNSET = "unset", "The clock was ahead, and was set back later: the times are wrong."
@@ -19,7 +19,7 @@ Clock = Annotated[ClockState, about("unset if the times are of a clock that was 
 
 
 class PastSession(Record, frozen=True):
-    """A session of the past, or one that is up. Fields after started_at are null while it is up.
+    """Session of the past, or one that is up. Fields after started_at are null while it is up.
 
     Where the history has a hole, the end is not known: ended_at is null, and the session ended between
     ended_after and ended_before."""
@@ -51,7 +51,7 @@ class PastSession(Record, frozen=True):
 
 
 class FlappingSubscriber(Record, frozen=True):
-    """A subscriber with more than one session in a window of time. Fields after sessions are of the last
+    """Subscriber with more than one session in a window of time. Fields after sessions are of the last
     one."""
 
     username: wire.Username
@@ -88,7 +88,7 @@ class FailedSignOns(Record, frozen=True):
 
 
 class TimelineEvent(Enumeration):
-    """The kind of an entry of a timeline."""
+    """Kind of an entry of a timeline."""
 
     UP = EventName.UP.value, "A session started."
     RATE = EventName.RATE.value, "The rates of a session changed."
@@ -98,7 +98,7 @@ class TimelineEvent(Enumeration):
 
 
 class TimelineEntry(Record, frozen=True):
-    """Something that happened to a subscriber. A field that does not belong to the event is null, so
+    """Event of a subscriber. A field that does not belong to the event is null, so
     session_id is for sign_on.failed."""
 
     at: wire.HappenedAt
@@ -120,7 +120,7 @@ class TimelineEntry(Record, frozen=True):
 
 
 class TrafficSample(Record, frozen=True):
-    """The traffic of all trunks, the mean of some time."""
+    """Traffic of all trunks, the mean of some time."""
 
     at: Annotated[int, count("Unix epoch seconds.", 1795271510)]
     down_bps: Annotated[int, count("Downstream, bits per second.", 1_250_000_000)]

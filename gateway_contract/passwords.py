@@ -21,7 +21,7 @@ def hash_password(password: str) -> str:
 
 
 def verify(password: str, password_hash: str) -> bool:
-    """Return True when the hash is the password's. It takes a fifth of a second of a processor core, for a
+    """Return True if the hash is that of the password. Take a fifth of a second of a processor core, for a
     password that bcrypt cannot read, too."""
     hashable = _is_hashable(password)
     try:
@@ -32,13 +32,13 @@ def verify(password: str, password_hash: str) -> bool:
     return hashable and matches
 
 
-def cost(password_hash: str) -> int:
+def read_cost(password_hash: str) -> int:
     """Return the binary logarithm of a hash's rounds, 4 to 31; 0 for other texts."""
     match = _HASH.fullmatch(password_hash)
     return int(match[1]) if match else 0
 
 
-def decoy_hash(cost: int) -> str:
+def make_decoy_hash(cost: int) -> str:
     """Return a hash of no known password, for a check that takes as long as others of this cost."""
     return f"$2b${cost:02}$" + 53 * "."
 

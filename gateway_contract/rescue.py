@@ -1,6 +1,6 @@
-"""The rescue: for root on the gateway, when the API is disabled or no user can log in.
+"""Rescue by root on the gateway, when the API is disabled or no user can log in.
 
-It calls the core, never edits files, and keeps the candidate.
+The rescue calls the core, never edits files, and keeps the candidate.
 """
 
 import os
@@ -21,12 +21,12 @@ _NEWEST = 1
 
 
 class CannotRescue(GatewayApiError):
-    """The reason, in one sentence."""
+    """Failure of a rescue: the reason, in one sentence."""
 
 
 def enable(environment: Mapping[str, str]) -> str:
     """Set api.enabled to true, and return a sentence about it. Raises CannotRescue."""
-    with _core(environment) as core:
+    with _open_core(environment) as core:
         done = core.amend([Edit(EditAction.SET, "api.enabled", True)], _AUTHOR, "rescue.enable")
     return "The API is enabled." if done.committed else "The API is enabled already; nothing was changed."
 
@@ -34,7 +34,7 @@ def enable(environment: Mapping[str, str]) -> str:
 def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], str], *, create: bool) -> str:
     """Set the password of a user, or create the user as an admin, and return a sentence about it. `ask`
     returns the password. Raises ValueError for an invalid one, and CannotRescue."""
-    with _core(environment) as core:
+    with _open_core(environment) as core:
         if '"' in user or not user.isprintable():
             raise CannotRescue("no user can have such a name")
         # Before the operator types the password.
@@ -54,7 +54,7 @@ def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], st
 
 def undo(environment: Mapping[str, str]) -> str:
     """Undo the last commit, and return a sentence about it. Raises CannotRescue."""
-    with _core(environment) as core:
+    with _open_core(environment) as core:
         try:
             done = core.restore(_NEWEST, _AUTHOR, "rescue.undo")
         except NotFound as error:
@@ -66,8 +66,8 @@ def undo(environment: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def _core(environment: Mapping[str, str]) -> Iterator[CoreClient]:
-    """The core, whose errors become CannotRescue."""
+def _open_core(environment: Mapping[str, str]) -> Iterator[CoreClient]:
+    """Lend a client of the core, whose errors become CannotRescue."""
     if os.geteuid() != 0:
         raise CannotRescue("only root may do this")
     path = core_socket(environment)
@@ -78,12 +78,12 @@ def _core(environment: Mapping[str, str]) -> Iterator[CoreClient]:
         except CannotRescue:
             raise
         except CoreUnavailable as error:
-            raise CannotRescue(_why_unavailable(path, error)) from error
+            raise CannotRescue(_explain_unavailable(path, error)) from error
         except GatewayApiError as error:
-            raise CannotRescue(f"the core daemon refuses: {error}") from error
+            raise CannotRescue(f"the core daemon refuses the change: {error}") from error
 
 
-def _why_unavailable(path: Path, error: CoreUnavailable) -> str:
+def _explain_unavailable(path: Path, error: CoreUnavailable) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ConnectionRefusedError | FileNotFoundError):

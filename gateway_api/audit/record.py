@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from gateway_contract import configuration
-from gateway_contract.base.logs import MASK, is_secret, masked_text
+from gateway_contract.base.logs import MASK, is_secret, mask_text
 from gateway_contract.base.texts import format_rate, format_utc, parse_path, shorten_json
 from gateway_contract.configuration import field_at, mask_path
 from gateway_contract.contract import about
@@ -194,7 +194,7 @@ def mask_secrets(value: Any, *, refused: bool = False) -> Any:
         return {name: _mask_member(value, name, held, refused) for name, held in value.items()}
     if isinstance(value, (list, tuple)):
         return [mask_secrets(item, refused=refused) for item in value]
-    return masked_text(value) if isinstance(value, str) else value
+    return mask_text(value) if isinstance(value, str) else value
 
 
 def _mask_member(holder: dict[str, Any], name: str, held: Any, refused: bool) -> Any:

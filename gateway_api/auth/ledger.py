@@ -135,7 +135,7 @@ def _prepare_tables(ledger: sqlite3.Connection) -> None:
         ledger.execute("SELECT number, jti, expires FROM revoked LIMIT 1")
         ledger.execute("SELECT client, count, last FROM failure LIMIT 1")
     except sqlite3.DatabaseError as error:
-        if databases.result_code(error) in _BROKEN:
+        if databases.get_result_code(error) in _BROKEN:
             raise databases.Damaged(str(error)) from error
         raise
 
@@ -190,7 +190,7 @@ def prepare_ledger(path: Path, shared: SharedState = SHARED, clock: Callable[[],
         _open_shared(path, shared, clock).close()
     except sqlite3.OperationalError as error:
         # SQLite needs two more files.
-        if databases.result_code(error) not in _NO_SPACE or not reserve.exists():
+        if databases.get_result_code(error) not in _NO_SPACE or not reserve.exists():
             raise
         reserve.unlink()
         _open_shared(path, shared, clock).close()
@@ -262,7 +262,7 @@ class Ledger:
         try:
             return ledger.execute(statement, values).fetchall()
         except sqlite3.DatabaseError as error:
-            if databases.result_code(error) not in _OUTDATED:
+            if databases.get_result_code(error) not in _OUTDATED:
                 raise
         return self._reopen(ledger).execute(statement, values).fetchall()
 
@@ -272,7 +272,7 @@ class Ledger:
             try:
                 return on_thread(self._pool, work, self._get_synced())
             except sqlite3.DatabaseError as error:
-                if databases.result_code(error) not in _OUTDATED:
+                if databases.get_result_code(error) not in _OUTDATED:
                     raise
             _, synced = self._open()
             return on_thread(self._pool, work, synced)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from math import ceil
 
 from gateway_api.auth.ledger import Ledger
-from gateway_contract.base.databases import result_code
+from gateway_contract.base.databases import get_result_code
 from gateway_contract.base.errors import TooManyAttempts, WrongCredentials
 from gateway_contract.base.process import ThreadPool
 from gateway_contract.base.texts import identify_client
 from gateway_contract.base.turns import FairQueue
 from gateway_contract.core.configuration import ApiUser, LoginReply
-from gateway_contract.passwords import COST, cost, decoy_hash, verify
+from gateway_contract.passwords import COST, make_decoy_hash, read_cost, verify
 
 #: Clients that a worker counts in memory while it cannot write to the ledger.
 _MAX_UNSAVED = 10_000
@@ -141,7 +141,7 @@ class Throttle:
 
     def _log_fault(self, verb: str, error: OSError | sqlite3.Error) -> None:
         # Once, or each guess would add a line.
-        if isinstance(error, sqlite3.Error) and result_code(error) == sqlite3.SQLITE_BUSY:
+        if isinstance(error, sqlite3.Error) and get_result_code(error) == sqlite3.SQLITE_BUSY:
             # Another process waits for the disk. That passes.
             if not self._was_locked:
                 _log.warning("the login ledger is locked for long, this worker counts in memory: %s", error)
@@ -198,7 +198,7 @@ def _list_hashes(known: LoginReply) -> list[str]:
     hashes of no password follow the user's, up to the time of the highest cost of all users. Costs are binary
     logarithms: c, c, c + 1, ... m - 1 take as long as m."""
     highest = known.highest_cost or COST
-    own = cost(known.password_hash or "")
+    own = read_cost(known.password_hash or "")
     if known.password_hash is None or not own:
-        return [decoy_hash(highest)]
-    return [known.password_hash, *map(decoy_hash, range(own, highest))]
+        return [make_decoy_hash(highest)]
+    return [known.password_hash, *map(make_decoy_hash, range(own, highest))]

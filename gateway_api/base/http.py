@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from gateway_contract.base.logs import masked_text
+from gateway_contract.base.logs import mask_text
 
 #: Keys of the WSGI environ: name and role of the caller, once they are known.
 USER, ROLE = "gateway_api.user", "gateway_api.role"
@@ -67,7 +67,7 @@ def make_log_fields(
 @lru_cache(maxsize=256)
 def _mask_path(path: str) -> str:
     # WSGI decodes the bytes of the request as Latin-1.
-    return quote(masked_text(path), safe="/:@*", encoding="latin-1")
+    return quote(mask_text(path), safe="/:@*", encoding="latin-1")
 
 
 def choose_level(environ: dict[str, Any], status: int) -> int:

@@ -23,7 +23,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gateway_api.history.database import connect_to_read, decode_ipv4
 from gateway_api.history.sign_ons import read_failed_sign_ons
-from gateway_contract.base.databases import result_code
+from gateway_contract.base.databases import get_result_code
 from gateway_contract.base.errors import HistoryUnavailable, NotFound, SearchTooLong
 from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
 from gateway_contract.base.process import ThreadPool, on_thread
@@ -160,7 +160,7 @@ class _Slices:
 
 
 def _is_interrupt(error: sqlite3.Error) -> bool:
-    return result_code(error) == sqlite3.SQLITE_INTERRUPT
+    return get_result_code(error) == sqlite3.SQLITE_INTERRUPT
 
 
 def _run_with_connection(

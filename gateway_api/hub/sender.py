@@ -37,7 +37,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError
 
 from gateway_api.base import tls_errors
 from gateway_api.hub.interface import TIMEOUT
-from gateway_contract.base.receivers import Address, Denied, check, key_of, literal
+from gateway_contract.base.receivers import Address, Denied, check_address, decode_secret, parse_literal
 from gateway_contract.base.texts import format_utc
 from gateway_contract.core.sessions import SessionEvent
 from gateway_contract.events import EVENTS, Empty, TestDelivery
@@ -162,7 +162,7 @@ def make_headers(message: WebhookMessage, secret: str | None, now: float) -> dic
     headers = {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
     if secret is not None:
         signed = f"{message.id}.{int(now)}.".encode() + message.body
-        digest = hmac.new(key_of(secret), signed, hashlib.sha256).digest()
+        digest = hmac.new(decode_secret(secret), signed, hashlib.sha256).digest()
         headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
     return headers
 
@@ -266,7 +266,7 @@ class Sender:
     def _post(self, message: WebhookMessage) -> BaseHTTPResponse:
         if self._peer is not None:
             try:
-                check(self._peer, self._denied())
+                check_address(self._peer, self._denied())
             except Denied:
                 self.close()
                 raise
@@ -341,7 +341,7 @@ def connect(
     failure: OSError = OSError("the name has no address")
     for family, kind, protocol, _, place in _resolve(host, port, timeout):
         address = ip_address(str(place[0]).partition("%")[0])
-        check(address, denied())
+        check_address(address, denied())
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("no address took a connection in time")
@@ -360,7 +360,7 @@ def connect(
 
 def _resolve(host: str, port: int, timeout: float) -> list[Any]:
     """Call getaddrinfo, which has no timeout of its own. Raises OSError."""
-    if literal(host) is not None:
+    if parse_literal(host) is not None:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
 

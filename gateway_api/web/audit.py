@@ -19,7 +19,7 @@ from gateway_api.web.request import SAFE_METHODS, ApiRequest, current
 from gateway_api.web.services import services
 from gateway_contract.base import logs
 from gateway_contract.base.errors import AuditUnavailable, GatewayApiError
-from gateway_contract.base.logs import MASK, masked_text
+from gateway_contract.base.logs import MASK, mask_text
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
         method=request.method,
         action=request.endpoint or "",
         route=make_template(request.url_rule.rule) if request.url_rule else None,
-        path=masked_text(request.path),
+        path=mask_text(request.path),
         status=status,
         result=result,
         message=None if message is None else message + describe_session(**noted),
@@ -117,4 +117,4 @@ def _read_message(response: Response) -> str | None:
         # Only the rules: paths may have names that the client gave.
         return "; ".join(dict.fromkeys(error["message"] for error in body["errors"]))
     text = body.get("message") or body.get("detail") or (body.get("data") or {}).get("message")
-    return masked_text(text) if text else None
+    return mask_text(text) if text else None

@@ -16,7 +16,7 @@ from gateway_api.web import responses
 from gateway_api.web.request import SAFE_METHODS, current
 from gateway_api.web.routes.pages import show_disabled
 from gateway_contract.base import errors, logs
-from gateway_contract.base.logs import masked_text
+from gateway_contract.base.logs import mask_text
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def _report_unexpected(_: Exception) -> Response:
 
 
 def _request_line() -> str:
-    return f"{request.method} {masked_text(request.path)}"
+    return f"{request.method} {mask_text(request.path)}"
 
 
 def install(app: Flask) -> None:

@@ -161,14 +161,14 @@ def lock_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def result_code(error: sqlite3.Error) -> int:
+def get_result_code(error: sqlite3.Error) -> int:
     """Return the primary result code of SQLite, such as SQLITE_FULL; 0 for an error of the module sqlite3."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def is_damaged(error: sqlite3.Error) -> bool:
     """Return True if the error says that the file is damaged, or is no database."""
-    return result_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return get_result_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def check(connection: sqlite3.Connection) -> None:

@@ -15,7 +15,7 @@ _UNWRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUO
 
 
 def is_unwritable(error: OSError) -> bool:
-    """Return True if a folder is read-only or full, False for one that is missing and for other errors."""
+    """Return True if the error says that a folder is read-only or full."""
     return error.errno in _UNWRITABLE
 
 
@@ -34,7 +34,7 @@ def require_room(folder: Path, least: int) -> None:
 
 
 class NotSynced(OSError):
-    """The file has its new content, but may lose it in a power cut."""
+    """Failure to sync a file that has its new content, but may lose it in a power cut."""
 
 
 def make_folder(path: Path) -> None:

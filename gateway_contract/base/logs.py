@@ -17,11 +17,11 @@ from typing import Any
 
 MASK = "********"
 
-_SECRET = ("secret", "password", "password_hash", "token", "key")
+_SECRET_WORDS = ("secret", "password", "password_hash", "token", "key")
 
 #: In any text: hashes of bcrypt, secrets of Standard Webhooks, JSON Web Tokens, and the query of a URL, in
 #: which many services expect a secret.
-_KNOWN = re.compile(
+_SECRET_TEXT = re.compile(
     r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{10,}|whsec_[\w+/=-]+|eyJ[\w-]+\.[\w-]+\.[\w-]*"
     r"|(?<=[\w/.:-]\?)[^\s?#\"]+=[^\s#\"]+",
     re.ASCII,
@@ -30,20 +30,20 @@ _KNOWN = re.compile(
 
 def is_secret(key: str) -> bool:
     """Return True when the key is, or ends in, a word for a secret: `radius_secret`, `auth-token`."""
-    return key.lower().endswith(_SECRET)
+    return key.lower().endswith(_SECRET_WORDS)
 
 
-def masked_text(text: str) -> str:
-    """Without what looks like a hash, a secret or a token."""
-    return _KNOWN.sub(MASK, text)
+def mask_text(text: str) -> str:
+    """Return the text with a mask for each hash, secret or token in it."""
+    return _SECRET_TEXT.sub(MASK, text)
 
 
-#: A record that the audit log could not take. It is not cut, as it has its own limit.
+#: Name of the field with a record that the audit log could not take. It is not cut, as it has its own limit.
 RECORD = "record"
 
 # journald cuts a line at 48 KiB. Lines of several processes mix in a pipe beyond 4 KiB.
-_LONGEST_TEXT = 2048
-_LONGEST_TRACEBACK = 16_384
+_MAX_TEXT = 2048
+_MAX_TRACEBACK = 16_384
 
 #: Before a line for the journal (sd-daemon(3)): the priority of syslog(3).
 _PRIORITIES = {
@@ -54,7 +54,7 @@ _PRIORITIES = {
     logging.CRITICAL: "<2>",
 }
 
-_BARE = re.compile(r"[A-Za-z0-9_.:/@%+,~-]+", re.ASCII)
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_.:/@%+,~-]+", re.ASCII)
 
 #: gunicorn uses this logger for all its lines, not for errors only. The API does so too, below `serving`: the
 #: lines have the level that the operator sets.
@@ -70,7 +70,8 @@ def extra(**fields: Any) -> dict[str, Fields]:
 
 
 class LineFormatter(logging.Formatter):
-    """`encode` makes a line of fields. With `for_journal` a line begins with its priority."""
+    """Formatter of log lines. `encode` makes a line of fields. With `for_journal` a line begins with its
+    priority."""
 
     def __init__(self, encode: Callable[[Fields], str], *, for_journal: bool = False) -> None:
         super().__init__()
@@ -87,28 +88,28 @@ class LineFormatter(logging.Formatter):
         }
         if message := record.getMessage():
             fields["message"] = message
-        line = {name: held if name == RECORD else _clipped(held) for name, held in fields.items()}
+        line = {name: held if name == RECORD else _clip(held) for name, held in fields.items()}
         if record.exc_info:
             # The end of a traceback has the error.
-            line["traceback"] = _whole(self.formatException(record.exc_info))[-_LONGEST_TRACEBACK:]
+            line["traceback"] = _escape_surrogates(self.formatException(record.exc_info))[-_MAX_TRACEBACK:]
         priority = _PRIORITIES.get(record.levelno, "") if self._for_journal else ""
         return priority + self._encode(line)
 
 
-def key_value(fields: Fields) -> str:
-    """`name=value` of each field: `-` for None, and in quotes unless it is a plain word."""
-    return " ".join([f"{name}={_word(held)}" for name, held in fields.items()])
+def format_key_value(fields: Fields) -> str:
+    """Return `name=value` of each field: `-` for None, and a value in quotes unless it is a plain word."""
+    return " ".join([f"{name}={_format_value(held)}" for name, held in fields.items()])
 
 
 FORMATS: dict[str, Callable[[Fields], str]] = {
-    "keyvalue": key_value,
+    "keyvalue": format_key_value,
     "json": json.JSONEncoder(separators=(",", ":")).encode,
 }
 
 
 def install(format: str, *loggers: logging.Logger) -> None:
-    """Make these loggers, which have handlers, write lines in one of `FORMATS`. So does the root logger, also
-    for warnings and for exceptions that end a thread or the process."""
+    """Make the root logger and these loggers, which have handlers, write lines in one of `FORMATS`. The root
+    logger also logs warnings, and exceptions that end a thread or the process."""
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(logging.StreamHandler())
@@ -120,8 +121,8 @@ def install(format: str, *loggers: logging.Logger) -> None:
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.captureWarnings(True)
-    sys.excepthook = _ends_the_process
-    threading.excepthook = _ends_a_thread
+    sys.excepthook = _log_process_end
+    threading.excepthook = _log_thread_end
 
 
 def _is_journal(handler: logging.Handler) -> bool:
@@ -135,32 +136,32 @@ def _is_journal(handler: logging.Handler) -> bool:
     return os.environ.get("JOURNAL_STREAM") == f"{there.st_dev}:{there.st_ino}"
 
 
-def _ends_the_process(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _log_process_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if not issubclass(kind, KeyboardInterrupt):
         logging.critical("the process ends", exc_info=(kind, error, trace))
 
 
-def _ends_a_thread(what: threading.ExceptHookArgs) -> None:
+def _log_thread_end(what: threading.ExceptHookArgs) -> None:
     if not issubclass(what.exc_type, SystemExit):
         name = what.thread.name if what.thread else "a thread"
         logging.error("%s has ended", name, exc_info=what.exc_value)
 
 
-def _clipped(held: Any) -> Any:
-    if not isinstance(held, str) or (held.isascii() and len(held) <= _LONGEST_TEXT):
+def _clip(held: Any) -> Any:
+    if not isinstance(held, str) or (held.isascii() and len(held) <= _MAX_TEXT):
         return held
-    return _whole(held if len(held) <= _LONGEST_TEXT else f"{held[:_LONGEST_TEXT]}...")
+    return _escape_surrogates(held if len(held) <= _MAX_TEXT else f"{held[:_MAX_TEXT]}...")
 
 
-def _whole(text: str) -> str:
-    """Without lone surrogates, which most JSON parsers reject."""
+def _escape_surrogates(text: str) -> str:
+    """Escape lone surrogates, which most JSON parsers reject."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _word(held: Any) -> str:
+def _format_value(held: Any) -> str:
     if held is None:
         return "-"
     if isinstance(held, float):
         return f"{held:.6f}"
     text = str(held)
-    return text if _BARE.fullmatch(text) and text != "-" else json.dumps(text)
+    return text if _PLAIN_WORD.fullmatch(text) and text != "-" else json.dumps(text)

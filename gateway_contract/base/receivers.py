@@ -16,7 +16,7 @@ Address = IPv4Address | IPv6Address
 
 #: Always denied: cloud metadata and other link-local services, multicast and broadcast, and the unspecified
 #: address. Private addresses are not: receivers are in the operator's own network.
-_NEVER = tuple(
+_ALWAYS_DENIED = tuple(
     ip_network(text)
     for text in (
         *("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32"),
@@ -24,36 +24,37 @@ _NEVER = tuple(
     )
 )
 #: RFC 6052, RFC 6145 and RFC 8215: in these networks, the last 32 bits are an IPv4 address.
-_IPV4_AT_THE_END = tuple(
+_IPV4_IN_LAST_32_BITS = tuple(
     map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
 )
-_OF_IPV6_ITSELF = (IPv6Address("::"), IPv6Address("::1"))
+_NO_IPV4 = (IPv6Address("::"), IPv6Address("::1"))
 
 
 class Denied(GatewayApiError):
-    """Deliveries to the address are denied."""
+    """Denial of deliveries to an address."""
 
 
-def _plain(address: Address) -> Address:
+def _extract_ipv4(address: Address) -> Address:
     """Return the IPv4 address inside an IPv6 address, or the address itself."""
-    if isinstance(address, IPv6Address) and address not in _OF_IPV6_ITSELF:
-        if any(address in network for network in _IPV4_AT_THE_END):
+    if isinstance(address, IPv6Address) and address not in _NO_IPV4:
+        if any(address in network for network in _IPV4_IN_LAST_32_BITS):
             return IPv4Address(int(address) & 0xFFFFFFFF)
         if address.sixtofour is not None:
             return address.sixtofour
     return address
 
 
-def check(address: Address, denied: Iterable[str] = ()) -> None:
-    """Raises Denied. `denied` are networks in CIDR notation, in addition to those that always are."""
-    plain = _plain(address)
-    if any(plain in network or address in network for network in _NEVER):
+def check_address(address: Address, denied: Iterable[str] = ()) -> None:
+    """Raise Denied if nothing may be delivered to the address. `denied` are networks in CIDR notation, in
+    addition to those that are always denied."""
+    plain = _extract_ipv4(address)
+    if any(plain in network or address in network for network in _ALWAYS_DENIED):
         raise Denied(f"{address} is no address to deliver to")
     if any(plain in network or address in network for network in map(ip_network, denied)):
         raise Denied(f"{address} is no address to deliver to: api.webhooks.denied_networks has it")
 
 
-def literal(host: str) -> Address | None:
+def parse_literal(host: str) -> Address | None:
     """Return the address in the host of a URL, in any spelling that the system accepts; None for a name."""
     try:
         return ip_address(host.strip("[]").partition("%")[0])
@@ -66,9 +67,9 @@ def literal(host: str) -> Address | None:
         return None
 
 
-LONGEST = 2048
-#: The rules below, as far as JSON Schema can express them.
-PATTERN = (
+MAX_URL_LENGTH = 2048
+#: The rules of `check_url`, as far as JSON Schema can express them.
+URL_PATTERN = (
     r"^[hH][tT][tT][pP][sS]?://(?:[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?|\[[0-9A-Fa-f:.]+\])"
     r"(?::[0-9]{0,5})?(?:[/?][!\x22\x24-\x5b\x5d-~]*)?$"
 )
@@ -77,11 +78,11 @@ _AUTHORITY = re.compile(r"(?:\[(?P<literal>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(
 _BRACKETS = "must have an IPv6 address in brackets, and nothing else"
 
 
-def checked_url(text: str) -> str:
-    """Return the text. Raises ValueError with the rule. Names are resolved at each connection; here only
-    their form is checked."""
-    if len(text) > LONGEST:
-        raise ValueError(f"must have at most {LONGEST} characters")
+def check_url(text: str) -> str:
+    """Return the URL of a receiver. Raises ValueError with the rule that the URL breaks. A name is resolved
+    at each connection; here only its form is checked."""
+    if len(text) > MAX_URL_LENGTH:
+        raise ValueError(f"must have at most {MAX_URL_LENGTH} characters")
     # Browsers read a backslash as a slash, libraries do not: they would disagree about the host.
     if not re.fullmatch(r"[!-~]+", text, re.ASCII) or "\\" in text:
         raise ValueError("must be printable ASCII without spaces and backslashes")
@@ -114,7 +115,7 @@ def _check_ipv6(text: str) -> None:
         address = IPv6Address(text.partition("%")[0])
     except ValueError as error:
         raise ValueError(_BRACKETS) from error
-    _check_address(address)
+    _check_url_address(address)
     if "%" in text:
         # RFC 4007 section 6: only link-local addresses need a zone, and these are denied.
         raise ValueError("must not have a zone")
@@ -127,9 +128,9 @@ def _check_name(text: str) -> None:
         raise ValueError("must not have a percent-encoded host")
     if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
         raise ValueError("must name a host in letters, digits, hyphens, underscores and dots")
-    address = literal(text)
+    address = parse_literal(text)
     if address is not None:
-        _check_address(address)
+        _check_url_address(address)
         return
     # RFC 1035 section 2.3.4. The dot of the root does not count.
     labels = text.removesuffix(".").split(".")
@@ -142,21 +143,21 @@ def _check_name(text: str) -> None:
         raise ValueError("must name a host: this ends in a number, and is no IPv4 address")
 
 
-def _check_address(address: Address) -> None:
+def _check_url_address(address: Address) -> None:
     try:
-        check(address)
+        check_address(address)
     except Denied as error:
         raise ValueError("must not be a link-local, unspecified, multicast or broadcast address") from error
 
 
-def checked_secret(text: str) -> str:
-    """Return the text. Raises ValueError with the rule."""
-    key_of(text)
+def check_secret(text: str) -> str:
+    """Return the secret of a receiver. Raises ValueError with the rule that the secret breaks."""
+    decode_secret(text)
     return text
 
 
-def key_of(secret: str) -> bytes:
-    """Return the key in a secret. Raises ValueError with the rule."""
+def decode_secret(secret: str) -> bytes:
+    """Return the key in a secret. Raises ValueError with the rule that the secret breaks."""
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except ValueError:

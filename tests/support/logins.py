@@ -9,7 +9,7 @@ from gateway_api.auth.ledger import Ledger
 from gateway_api.auth.login import Login, Throttle
 from gateway_contract.base.errors import TooManyAttempts, WrongCredentials
 from gateway_contract.core.configuration import ApiUser, LoginReply, Role
-from gateway_contract.passwords import cost
+from gateway_contract.passwords import read_cost
 from tests.support.clocks import SteppedClock
 from tests.support.documents import SECRET_HASH
 
@@ -29,7 +29,7 @@ def log_in(
     """As the core replies that has users with these hashes."""
     held = hashes.get(username)
     user = ApiUser(username, Role.OPERATOR, "1") if held else None
-    highest = max(map(cost, hashes.values()), default=None)
+    highest = max(map(read_cost, hashes.values()), default=None)
     return login.authenticate(LoginReply(3600, user, held, highest), username, password, address)
 
 

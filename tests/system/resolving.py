@@ -20,7 +20,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from gateway_api.hub.sender import AttemptResult, Sender, WebhookMessage
-from gateway_contract.base.receivers import checked_url
+from gateway_contract.base.receivers import check_url
 
 PORT = 8080
 METADATA = "169.254.169.254"
@@ -102,7 +102,7 @@ class Listener:
 def _sender(name: str, denied: list[str]) -> Sender:
     url = f"http://{name}:{PORT}/hook"
     # As at a registration, which does not resolve names.
-    checked_url(url)
+    check_url(url)
     return Sender(url, None, lambda: denied, None)
 
 

@@ -23,7 +23,7 @@ from gateway_contract.base.fields import (
     is_line,
     says,
 )
-from gateway_contract.base.receivers import LONGEST, PATTERN, checked_secret, checked_url
+from gateway_contract.base.receivers import MAX_URL_LENGTH, URL_PATTERN, check_secret, check_url
 from gateway_contract.base.texts import (
     INDEX,
     LONGEST_PATH,
@@ -358,14 +358,14 @@ class WebhookRegistrationSchema(Schema):
     made = AddWebhook
 
     url = ParsedField(
-        checked_url,
+        check_url,
         required=True,
         metadata=says(
             "Receiver of the events, HTTP or HTTPS: without a user, a password or a fragment, and not at a "
             "link-local, unspecified, multicast or broadcast address.",
             "https://noc.example/hook",
-            pattern=PATTERN,
-            maxLength=LONGEST,
+            pattern=URL_PATTERN,
+            maxLength=MAX_URL_LENGTH,
         ),
     )
     events = ListField(
@@ -375,7 +375,7 @@ class WebhookRegistrationSchema(Schema):
         metadata=says("Events to deliver, each once.", [*DEFAULT_EVENTS], uniqueItems=True),
     )
     secret = ParsedField(
-        checked_secret,
+        check_secret,
         allow_none=True,
         metadata=says(
             "Signs what is sent: base64 of 24 to 64 bytes, with `whsec_` before it or without.",

@@ -10,7 +10,7 @@ import pytest
 from gateway_api.auth.login import Login, Throttle
 from gateway_contract.base.errors import TooManyAttempts, WrongCredentials
 from gateway_contract.core.configuration import LoginReply
-from gateway_contract.passwords import cost, verify
+from gateway_contract.passwords import read_cost, verify
 from tests.support.documents import SECRET_HASH
 from tests.support.logins import ALICE, HERE, Check, InlinePool, fail, log_in
 
@@ -52,7 +52,7 @@ def test_each_login_takes_as_many_rounds_as_the_most_expensive_hash(
     rounds = []
 
     def counting(password: str, password_hash: str) -> bool:
-        rounds.append(2 ** cost(password_hash))
+        rounds.append(2 ** read_cost(password_hash))
         return verify(password, password_hash)
 
     with suppress(WrongCredentials):
@@ -73,7 +73,7 @@ def test_a_user_whose_hash_is_broken_is_refused_at_the_usual_cost(
     known = LoginReply(3600, ALICE, broken, 5)
     with pytest.raises(WrongCredentials):
         login.authenticate(known, "alice", "secret", HERE)
-    assert [cost(used) for _, used in pool.checked] == [5]
+    assert [read_cost(used) for _, used in pool.checked] == [5]
 
 
 @pytest.mark.parametrize("username", ["", "\0", "\ud800", "x" * 100_000, "' OR 1=1 --"])

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.base.http import ROLE, USER, choose_level, make_log_fields
-from gateway_contract.base.logs import FORMATS, LineFormatter, extra, install, key_value
+from gateway_contract.base.logs import FORMATS, LineFormatter, extra, format_key_value, install
 from gateway_contract.base.variables import BadSetting, log_format
 from tests.support.log_lines import REQUEST, is_printable_ascii, parsed
 
@@ -42,7 +42,7 @@ def whole(text: str) -> str:
 @given(nasty, nasty)
 def test_any_text_is_one_line_of_printable_ascii_and_read_back_as_it_was(first: str, second: str) -> None:
     fields = {"first": whole(first), "second": whole(second)}
-    assert parsed(key_value(fields)) == fields
+    assert parsed(format_key_value(fields)) == fields
     for format in FORMATS:
         assert is_printable_ascii(line_of("%s", first, format=format))
     assert json.loads(line_of("%s", first or "x", format="json"))["message"] == (whole(first) or "x")

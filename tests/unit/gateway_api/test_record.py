@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.audit.record import MAX_CHARACTERS, describe_session, mask_secrets, result_of_status
-from gateway_contract.base.logs import MASK, masked_text
+from gateway_contract.base.logs import MASK, mask_text
 from gateway_contract.configuration import mask_path
 from tests.support.audit_records import a_record
 from tests.support.documents import SECRET_HASH
@@ -128,15 +128,15 @@ def test_a_secret_is_masked_in_every_object_of_an_array(kind: Any) -> None:
     ],
 )
 def test_a_text_that_looks_like_a_secret_is_masked_wherever_it_is(text: str) -> None:
-    assert masked_text(f"see {text} there") == f"see {MASK} there"
+    assert mask_text(f"see {text} there") == f"see {MASK} there"
     assert mask_secrets({"comment": text, "value": [text]}) == {"comment": MASK, "value": [MASK]}
 
 
 def test_the_query_of_a_url_is_masked_and_no_other_question() -> None:
-    masked_url = masked_text("https://hooks.example.net/a?token=abc123&b=1#c")
+    masked_url = mask_text("https://hooks.example.net/a?token=abc123&b=1#c")
     assert masked_url == f"https://hooks.example.net/a?{MASK}#c"
     for text in ("what? a=b", "is it so?", "x?y"):
-        assert masked_text(text) == text
+        assert mask_text(text) == text
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from gateway_api.cli import certificates
 from gateway_api.hub import sender as senders
 from gateway_api.hub.interface import TIMEOUT
 from gateway_api.hub.sender import AttemptResult, Sender, WebhookMessage, connect
-from gateway_contract.base.receivers import Address, Denied, check, checked_url
+from gateway_contract.base.receivers import Address, Denied, check_address, check_url
 from tests.support.receivers import OK, Receiver, Rude, hang
 from tests.support.stack import wait_for
 
@@ -150,18 +150,18 @@ NAMES = [
 def test_a_url_with_an_address_that_is_never_delivered_to_is_refused() -> None:
     for host in NEVER:
         with pytest.raises(ValueError, match="link-local, unspecified, multicast or broadcast"):
-            checked_url(f"http://{host}:8080/hook")
+            check_url(f"http://{host}:8080/hook")
 
 
 def test_a_url_with_a_private_a_public_or_a_loopback_address_or_a_name_is_taken() -> None:
     for host in (*LEGAL, *NAMES):
-        checked_url(f"http://{host}/hook")
-        checked_url(f"HtTpS://{host}:65535/hook?a=b%20c&d")
+        check_url(f"http://{host}/hook")
+        check_url(f"HtTpS://{host}:65535/hook?a=b%20c&d")
 
 
 def test_a_url_that_is_no_receivers_is_refused_with_the_rule() -> None:
     begin = "http://example.com/"
-    checked_url(begin + "a" * (2048 - len(begin)))
+    check_url(begin + "a" * (2048 - len(begin)))
     refused = {
         "2048": [begin + "a" * (2049 - len(begin))],
         "printable": ["", *(begin + c for c in " \n\x7fé"), "http://\uff11\uff16\uff19.254.169.254/"],
@@ -190,13 +190,13 @@ def test_a_url_that_is_no_receivers_is_refused_with_the_rule() -> None:
     for rule, urls in refused.items():
         for url in urls:
             with pytest.raises(ValueError, match=rule):
-                checked_url(url)
+                check_url(url)
 
 
 @given(st.from_regex(r"\Ahttps?://[][A-Za-z0-9.:%_x-]{1,80}(/[!-~]{0,9})?\Z"))
 def test_a_url_that_is_taken_can_be_sent_to(url: str) -> None:
     try:
-        checked_url(url)
+        check_url(url)
     except ValueError:
         return
     prepared = requests.Request("POST", url).prepare()
@@ -218,7 +218,7 @@ def test_a_denied_network_denies_its_addresses_in_every_spelling() -> None:
         ("::1", "::1/128"),
     ):
         with pytest.raises(Denied):
-            check(ip_address(address), ["198.51.100.0/24", network])
+            check_address(ip_address(address), ["198.51.100.0/24", network])
 
 
 def test_a_denied_network_denies_no_other_address() -> None:
@@ -228,7 +228,7 @@ def test_a_denied_network_denies_no_other_address() -> None:
         ("::1", "0.0.0.0/0"),
         ("127.0.0.1", "::/0"),
     ):
-        check(ip_address(address), [network])
+        check_address(ip_address(address), [network])
 
 
 def test_a_denied_network_is_denied_where_it_is_connected_to() -> None:
