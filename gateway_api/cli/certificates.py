@@ -34,9 +34,7 @@ def ensure(certificate: Path, key: Path, name: str) -> bool:
         # First: a power cut between the two must not leave a certificate of another key.
         certificate.unlink(missing_ok=True)
         durable.sync(certificate.parent)
-        durable.replace(
-            key, _call_openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
-        )
+        durable.replace(key, _call("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"))
     if _is_complete(certificate):
         return False
     _sign(certificate, key, name)
@@ -49,9 +47,7 @@ def renew(certificate: Path, key: Path, name: str) -> bool:
     if not is_made_here(certificate):
         return False
     if (
-        _run_openssl(
-            "x509", "-noout", "-checkend", str(_RENEWAL_SECONDS), given=certificate.read_bytes()
-        ).returncode
+        _run("x509", "-noout", "-checkend", str(_RENEWAL_SECONDS), given=certificate.read_bytes()).returncode
         == 0
     ):
         return False
@@ -61,9 +57,7 @@ def renew(certificate: Path, key: Path, name: str) -> bool:
 
 def is_made_here(certificate: Path) -> bool:
     """Return True if this module made the certificate. Raises NoCertificate and OSError."""
-    subject = _call_openssl(
-        "x509", "-noout", "-subject", "-nameopt", "RFC2253", given=certificate.read_bytes()
-    )
+    subject = _call("x509", "-noout", "-subject", "-nameopt", "RFC2253", given=certificate.read_bytes())
     return f"O={_ORGANIZATION}" in subject.decode(errors="replace").strip().removeprefix("subject=").split(
         ","
     )
@@ -73,11 +67,11 @@ def is_authority(certificate: Path) -> bool:
     """Return True if a certificate is self-signed and can sign others. Raises NoCertificate and OSError."""
     given = certificate.read_bytes()
     subject, issuer = (
-        _call_openssl("x509", "-noout", f"-{which}", given=given).partition(b"=")[2]
+        _call("x509", "-noout", f"-{which}", given=given).partition(b"=")[2]
         for which in ("subject", "issuer")
     )
     # A self-signed certificate without the constraint is an authority for clients that trust it.
-    return subject == issuer and b"CA:FALSE" not in _call_openssl("x509", "-noout", "-text", given=given)
+    return subject == issuer and b"CA:FALSE" not in _call("x509", "-noout", "-text", given=given)
 
 
 def _sign(certificate: Path, key: Path, name: str) -> None:
@@ -88,7 +82,7 @@ def _sign(certificate: Path, key: Path, name: str) -> None:
         "extendedKeyUsage=serverAuth",
         f"subjectAltName={','.join(f'DNS:{one}' for one in names)},IP:127.0.0.1,IP:::1",
     )
-    made = _call_openssl(
+    made = _call(
         *("req", "-x509", "-new", "-key", "/dev/stdin", "-days", str(DAYS)),
         *("-subj", f"/O={_ORGANIZATION}/CN={name}"),
         *(word for extension in extensions for word in ("-addext", extension)),
@@ -102,15 +96,15 @@ def _is_complete(path: Path) -> bool:
     return path.exists() and b"-----END " in path.read_bytes()
 
 
-def _call_openssl(*arguments: str, given: bytes = b"") -> bytes:
+def _call(*arguments: str, given: bytes = b"") -> bytes:
     """Return the output of openssl, which gets keys through pipes only. Raises NoCertificate."""
-    done = _run_openssl(*arguments, given=given)
+    done = _run(*arguments, given=given)
     if done.returncode:
         raise NoCertificate(f"openssl {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout
 
 
-def _run_openssl(*arguments: str, given: bytes) -> "subprocess.CompletedProcess[bytes]":
+def _run(*arguments: str, given: bytes) -> "subprocess.CompletedProcess[bytes]":
     if shutil.which("openssl") is None:
         raise NoCertificate("openssl is not installed; it is needed to make a certificate")
     # The machine's own configuration of openssl would make the certificate that of an authority.

@@ -9,6 +9,7 @@ which allows the header to no other origin.
 import re
 from contextlib import suppress
 from enum import Enum
+from typing import Any
 
 from flask import Response, after_this_request, request
 
@@ -27,6 +28,7 @@ _PAGE_HEADER, _PAGE_VALUE = "X-Gateway-Page", "1"
 #: Start of the name of the cookie: no other host and no plain HTTP can set it (RFC 6265bis section
 #: 4.1.3.2).
 _COOKIE_PREFIX = "__Host-gateway"
+_COOKIE: dict[str, Any] = {"secure": True, "httponly": True, "samesite": "Strict"}
 _PORT = re.compile(r":([0-9]+)$")
 
 
@@ -73,26 +75,18 @@ def find_claims() -> Claims | None:
     return None
 
 
-def keep_in_browser(token: str) -> None:
-    """Give the browser of the live page the token, until the browser is closed."""
+def keep_in_browser(token: str | None) -> None:
+    """Give the browser of the live page the token, until the browser is closed. None removes the token."""
 
     def set_cookie(response: Response) -> Response:
-        response.set_cookie(_cookie_name(), token, secure=True, httponly=True, samesite="Strict")
+        if token is None:
+            response.delete_cookie(_cookie_name(), **_COOKIE)
+        else:
+            response.set_cookie(_cookie_name(), token, **_COOKIE)
         return response
 
     if _is_page():
         after_this_request(set_cookie)
-
-
-def remove_from_browser() -> None:
-    """Remove the token from the browser of the live page."""
-
-    def delete_cookie(response: Response) -> Response:
-        response.delete_cookie(_cookie_name(), secure=True, httponly=True, samesite="Strict")
-        return response
-
-    if _is_page():
-        after_this_request(delete_cookie)
 
 
 def _identify(without_core: bool) -> str:

@@ -41,7 +41,7 @@ def list_operation(
     def decorate(get_list: Callable[[ListSelection], ListParts]) -> View:
         @wraps(get_list)
         def view(query: ListSelection) -> Response:
-            if query.page is not None or query_schema.is_short(query.filter):
+            if query.page is not None or query_schema.short_filters & query.filter.keys():
                 return responses.make_response(encode(get_list(query)))
             # Nobody repeats a search.
             is_search = "search" in query.filter

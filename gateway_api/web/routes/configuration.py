@@ -1,6 +1,5 @@
 """The running configuration, the candidate, and commits. Every change of the candidate honours If-Match."""
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,12 +36,12 @@ def show_candidate() -> WithETag[Passed[Sections]]:
 
 @configuration.get("/compare")
 @operation(ADMIN, query=queries.CompareQuery, errors=(404,), conditional=False)
-def compare(query: queries.Comparison) -> WithETag[records.Difference]:
+def compare(query: dict[str, int]) -> WithETag[records.Difference]:
     """Compare the running configuration, or an archived revision, with the candidate, or with another
     revision. From the running configuration to the candidate, also tell what a commit would do to services
     and sessions. The entity tag is for If-Match: it stands for the running configuration and the candidate,
     not for the deadline, the archive or the sessions."""
-    found = core().compare(query.revision, query.to)
+    found = core().compare(query.get("revision"), query.get("to"))
     return WithETag(records.Difference(found.diff, found.confirm_deadline, found.impact), found.etag)
 
 
@@ -81,10 +80,10 @@ def replace_candidate(body: requests.Document) -> WithETag[None]:
 
 @configuration.post("/commit")
 @operation(ADMIN, body=requests.CommitSchema, optional=True, errors=(409, 412))
-def commit(body: requests.Commit) -> WithETag[records.Committed]:
+def commit(body: dict[str, Any]) -> WithETag[records.Committed]:
     """Commit the candidate, for good or until a deadline for its confirmation. 409 if more sessions than
     `max_sessions_dropped` would end."""
-    return report_commit(core().commit(current().required_etags(), **asdict(body)))
+    return report_commit(core().commit(current().required_etags(), **body))
 
 
 @configuration.post("/confirm")

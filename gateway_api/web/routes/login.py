@@ -3,7 +3,7 @@
 from flask import Blueprint, request
 
 from gateway_api.web import records
-from gateway_api.web.access import ANY_ROLE, OPEN, find_claims, keep_in_browser, remove_from_browser
+from gateway_api.web.access import ANY_ROLE, OPEN, find_claims, keep_in_browser
 from gateway_api.web.operation import operation
 from gateway_api.web.request import caller, current
 from gateway_api.web.schemas import requests
@@ -44,7 +44,7 @@ def show_user() -> records.SignedIn:
 def log_out() -> records.Message:
     """Revoke the token that came with the request."""
     user_services().revocations.revoke(caller().jti, caller().exp)
-    remove_from_browser()
+    keep_in_browser(None)
     return records.Message("Logged out")
 
 
@@ -57,5 +57,5 @@ def log_out_everywhere(body: requests.LogoutEverywhere) -> records.Message:
         raise NotAllowed
     core().call_raw(EndTokens(username))
     if username == caller().sub:
-        remove_from_browser()
+        keep_in_browser(None)
     return records.Message(f"Ended all tokens of {username}")

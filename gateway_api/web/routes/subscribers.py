@@ -170,7 +170,7 @@ def list_failed_sign_ons(query: queries.FailedSignOnsSearch) -> records.FailedSi
 
 @past.get("/flapping", endpoint="flapping")
 @operation(ANY_ROLE, query=queries.FlappingQuery, compressed=True)
-def list_flapping_subscribers(query: queries.FlappingSearch) -> records.FlappingSubscriberList:
+def list_flapping_subscribers(query: dict[str, Any]) -> records.FlappingSubscriberList:
     """List the subscribers with the most sessions in a window of time, those with one session left out."""
-    found = tuple(history().search(find_flapping, query.since, query.until, query.limit))
+    found = tuple(history().search(find_flapping, query["since"], query["until"], query["limit"]))
     return records.FlappingSubscriberList(subscribers=found, count=len(found))

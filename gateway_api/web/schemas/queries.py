@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from time import time as now
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from marshmallow import ValidationError, post_load, validate
 
@@ -127,16 +127,8 @@ def _make_search(description: str) -> TextField:
     return TextField(validate=rule, metadata=says(description, "000006"))
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Numbers of archived revisions, or None: see `CompareQuery`."""
-
-    revision: int | None = None
-    to: int | None = None
-
-
 class CompareQuery(Schema):
-    made = Comparison
+    """Schema of the archived revisions to compare."""
 
     revision = _make_whole(
         *(0, _MAX_REVISION),
@@ -230,14 +222,12 @@ class _PagedQuery(Schema):
 class ListQuery(_PagedQuery):
     """Schema of a query for records of a list. Loaded as a ListSelection."""
 
+    #: Filters that find few records, at little cost.
+    short_filters: ClassVar[frozenset[str]] = frozenset()
+
     def make_search(self, data: dict[str, Any], page: Page | None) -> ListSelection:
         sort = data.pop("sort", None)
         return ListSelection(data, sort, page)
-
-    @classmethod
-    def is_short(cls, filter: Mapping[str, Any]) -> bool:
-        """Return True if a filter finds few records, at little cost."""
-        return False
 
 
 class SessionConditions(Schema):
@@ -262,11 +252,8 @@ class SubscribersQuery(SessionConditions, ListQuery):
     """Schema of the filters of sessions, all of which must hold, and of their order."""
 
     sort = _make_sort(SessionSummary.__struct_fields__, "by id if none", "-started_at")
-
-    @classmethod
-    def is_short(cls, filter: Mapping[str, Any]) -> bool:
-        # The core has indexes for the others; type and search may match most sessions.
-        return bool(filter.keys() - {"type", "search"})
+    #: The core has indexes for all filters but these two, which may match most sessions.
+    short_filters = frozenset(SessionConditions().fields) - {"type", "search"}
 
 
 def _parse_talker_order(text: str) -> TalkerOrder:
@@ -422,17 +409,10 @@ class _WindowQuery(Schema):
         return self.made(**{"since": until - self.default_seconds, **data, "until": until})
 
 
-@dataclass(frozen=True)
-class FlappingSearch:
-    """Window of time, in epoch seconds, and the most subscribers."""
-
-    since: float
-    until: float
-    limit: int
-
-
 class FlappingQuery(_WindowQuery):
-    made = FlappingSearch
+    """Schema of a window of time, loaded as `since` and `until` in epoch seconds, and of the most
+    subscribers."""
+
     default_seconds = 86_400
 
     since = _make_time("Start of the window, a day before its end if none.", "1795185113")

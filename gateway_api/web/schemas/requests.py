@@ -311,17 +311,8 @@ class Document:
     sections: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Commit:
-    """Terms of a commit, as in CommitCandidate."""
-
-    comment: str | None = None
-    confirm_seconds: int | None = None
-    max_sessions_dropped: int | None = None
-
-
 class CommitSchema(Schema):
-    made = Commit
+    """Schema of the terms of a commit, as in CommitCandidate."""
 
     comment = TextField(
         allow_none=True,
