@@ -160,17 +160,10 @@ class LeaseRecord(msgspec.Struct, frozen=True, gc=False):
     hardware: str | None
     #: None until dnsmasq tells it: after a start it only guesses.
     interface: str | None
+    #: `live`, `ended` or `expired`.
     state: str
     #: The boot in which the script wrote the record; None if unknown.
     boot_id: str | None = None
-
-    @property
-    def is_live(self) -> bool:
-        return self.state == "live"
-
-    @property
-    def has_expired(self) -> bool:
-        return self.state == "expired"
 
 
 def is_interface(text: str) -> bool:
@@ -442,7 +435,7 @@ class DnsmasqSource(Source):
             records, live = self._read_live()
             now = self._clock.wall()
             over = {record.key for lease, record in live if lease.has_ended(now)}
-            self._expired = over | {record.key for record in records.values() if record.has_expired}
+            self._expired = over | {record.key for record in records.values() if record.state == "expired"}
             found = (
                 add_prefix(session, self._prefix_of)
                 for session in _make_sessions([each for each in live if each[1].key not in over])
@@ -626,14 +619,14 @@ def _match(leases: Mapping[str, Lease], records: Mapping[str, LeaseRecord]) -> _
         (lease, record)
         for address, lease in leases.items()
         if (record := records.get(address)) is not None
-        and record.is_live
+        and record.state == "live"
         and (lease.hardware is None or record.hardware == lease.hardware)
     ]
 
 
 def _find_missing(records: Mapping[str, LeaseRecord], leases: Mapping[str, Lease]) -> set[str]:
     """Return the keys of the live records without their lease."""
-    live = {record.key for record in records.values() if record.is_live}
+    live = {record.key for record in records.values() if record.state == "live"}
     return live - {record.key for _, record in _match(leases, records)}
 
 

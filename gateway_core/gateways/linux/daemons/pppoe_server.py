@@ -86,7 +86,7 @@ from gateway_core.records.clock import Clock
 #: Folder with the settings of each server, by access interface. They outlive the core, as the sessions do.
 SETTINGS = Path("/var/lib/gateway-core/pppoe")
 
-_UNIT = "gateway-pppoe@.service"
+_name_unit = partial(name_instance, "gateway-pppoe@.service")
 _STEP = "configure pppoe-server"
 #: Seconds that a preview of a commit waits for another change to end.
 _PREVIEW_SECONDS = 2.0
@@ -364,10 +364,6 @@ def _assign_blocks(
         name: PppoeSettings.of(configuration, blocks[name], shared.block) if name in blocks else None
         for name in known
     }
-
-
-def _name_unit(interface: str) -> str:
-    return name_instance(_UNIT, interface)
 
 
 @contextmanager
