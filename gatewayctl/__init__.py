@@ -1,1 +1,1 @@
-"""`gatewayctl`: the command line of the API. A client over HTTPS like any other, for people and scripts."""
+"""Command line of the API: an HTTPS client for people and scripts."""

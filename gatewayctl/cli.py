@@ -246,7 +246,9 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmati
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 
 
-def limit_option(help: str = "The most records.", **attributes: Any) -> Callable[[Decorated], Decorated]:
+def limit_option(
+    help: str = "The largest number of records.", **attributes: Any
+) -> Callable[[Decorated], Decorated]:
     """Return the option for the highest number of records."""
     return click.option("--limit", metavar="N", type=click.IntRange(1), help=help, **attributes)
 

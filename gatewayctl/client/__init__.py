@@ -1,1 +1,1 @@
-"""A client of a gateway over HTTPS, for programs with a terminal or without: requests, logins, events."""
+"""Client of a gateway over HTTPS, with or without a terminal: requests, logins, event streams."""

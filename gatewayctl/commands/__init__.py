@@ -1,1 +1,2 @@
-"""The commands, one module per subject. Each calls a gateway and returns a result; it prints nothing."""
+"""Commands of `gatewayctl`, one module per subject. Most call a gateway and return a result, which `cli`
+shows."""

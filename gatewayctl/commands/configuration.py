@@ -54,8 +54,8 @@ class RemoteCandidate:
         return self._request("GET", path)
 
     def require_clean(self, *, discard: bool, remedy: str) -> None:
-        """Raise CommandError while the candidate has changes, unless they are to be discarded. `remedy` is an
-        option that helps. Raises ClientError."""
+        """Raise CommandError if the candidate has changes; with `discard`, discard them instead. `remedy` is
+        the option that the error names. Raises ClientError."""
         difference = self.read("/compare")
         if not difference["diff"]:
             return
@@ -372,7 +372,7 @@ def _parse_configuration(text: str | bytes) -> Record:
 @config.command()
 @click.argument("revision", metavar="[FROM]", required=False, type=_revision)
 @click.argument("to", metavar="[TO]", required=False, type=_revision)
-@click.option("--revision", "former", metavar="N", type=_revision, help="As FROM.")
+@click.option("--revision", "former", metavar="N", type=_revision, help="The same as FROM.")
 @cli.read_command
 def compare(gateway: RemoteGateway, revision: str | None, to: str | None, former: str | None) -> Report:
     """Show the changes of the candidate and the effect of a commit.

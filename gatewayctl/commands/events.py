@@ -35,6 +35,9 @@ _FIELDS = (
 )  # fmt: skip
 
 
+_EVENTS = [event.stream_name for event in EVENTS.values()]
+
+
 class _Source(NamedTuple):
     """Follower of the events of a gateway; `context` is None without `--all`."""
 
@@ -50,16 +53,16 @@ class _Source(NamedTuple):
     "--event",
     "events",
     metavar="NAME",
-    help=f"{', '.join(event.stream_name for event in EVENTS.values())}, several with commas between; "
+    help=f"Only these events, separated by commas: {', '.join(_EVENTS)}; "
     f"{' and '.join(DEFAULT_STREAM_EVENTS)} by default.",
 )
-@click.option("--type", metavar="TYPE", help="Of sessions of this type: pppoe or dhcp.")
+@click.option("--type", metavar="TYPE", help="Only sessions of this type: pppoe or dhcp.")
 @click.option(
     "--after", metavar="ID", help="Resume after this event; the command prints the last id at its end."
 )
-@click.option("--user", metavar="NAME", help="Of this username.")
+@click.option("--user", metavar="NAME", help="Only this username.")
 @click.option(
-    "--trunk", metavar="NAME", type=GatewayWords(_list_trunks), help="On this trunk, or on a VLAN of it."
+    "--trunk", metavar="NAME", type=GatewayWords(_list_trunks), help="Only this trunk and its VLANs."
 )
 @click.option("--failed-sign-ons", is_flag=True, help="Also sign-ons that fail, some seconds later.")
 @click.pass_context
@@ -74,8 +77,8 @@ def events(
 ) -> None:
     """Follow the session events until Ctrl-C, one line per event.
 
-    After a lost connection it resumes after the last event. A gap says that events were lost: list the
-    sessions again. The format json has one object per line.
+    After a lost connection, the command resumes after the last event. A gap means that events were lost:
+    list the sessions again. The format json has one object per line.
     """
     if after is not None and not _ID.fullmatch(after):
         # In a header, the API treats an invalid id as one that is too old.
@@ -125,7 +128,7 @@ class SignalWatcher:
             signal.signal(number, self._handle)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt or click.exceptions.Exit if a signal has come. Does nothing in other
+        """Raise KeyboardInterrupt or click.exceptions.Exit if a signal has come. Do nothing in other
         threads than the main thread, which ends the command."""
         if threading.current_thread() is not threading.main_thread():
             return

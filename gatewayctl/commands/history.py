@@ -57,25 +57,27 @@ _TIMELINE = (
     Column("message", IDENTITY, wraps=True),
 )  # fmt: skip
 
-_since = click.option("--since", metavar="TIME", type=TimeType(), help=f"From then on: {FORMS}.")
-_until = click.option("--until", metavar="TIME", type=TimeType(), help="Before then.")
+_since = click.option("--since", metavar="TIME", type=TimeType(), help=f"Only from this time on: {FORMS}.")
+_until = click.option("--until", metavar="TIME", type=TimeType(), help="Only before this time.")
 #: The history may have millions of records, and the audit log a hundred thousand.
 _limit = cli.limit_option(default=100, show_default=True)
 
 
 @cli.command()
 @click.argument("search", metavar="[TEXT]", required=False)
-@click.option("--type", type=sessions.TYPE_CHOICE, help="Sessions of this type.")
-@click.option("--username", metavar="NAME", help="With this username.")
-@click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
-@click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
-@click.option("--interface", metavar="NAME", help="On this interface or access interface.")
-@click.option("--at", metavar="TIME", type=TimeType(), help=f"That were up then: {FORMS}.")
+@click.option("--type", type=sessions.TYPE_CHOICE, help="Only sessions of this type.")
+@click.option("--username", metavar="NAME", help="Only this username.")
+@click.option("--ip", "ip_address", metavar="ADDRESS", help="Only this IPv4 or IPv6 address.")
+@click.option("--mac", "mac_address", metavar="ADDRESS", help="Only this MAC address, in any spelling.")
+@click.option("--interface", metavar="NAME", help="Only this interface or access interface.")
+@click.option(
+    "--at", metavar="TIME", type=TimeType(), help=f"Only sessions that were up at this time: {FORMS}."
+)
 @_since
 @_until
 @click.option(
     "--reason", metavar="REASON", type=complete_logged_value("/subscribers/history", "sessions", "reason"),
-    help="That ended for this reason, such as lost_carrier.",
+    help="Only sessions that ended for this reason, such as lost_carrier.",
 )  # fmt: skip
 @_limit
 @cli.read_command
@@ -93,16 +95,16 @@ def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
 
 @cli.command("failed-sign-ons")
 @click.argument("search", metavar="[TEXT]", required=False)
-@click.option("--type", type=sessions.TYPE_CHOICE, help="For sessions of this type.")
-@click.option("--username", metavar="NAME", help="With this username.")
-@click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
-@click.option("--interface", metavar="NAME", help="On this access interface.")
+@click.option("--type", type=sessions.TYPE_CHOICE, help="Only for sessions of this type.")
+@click.option("--username", metavar="NAME", help="Only this username.")
+@click.option("--mac", "mac_address", metavar="ADDRESS", help="Only this MAC address, in any spelling.")
+@click.option("--interface", metavar="NAME", help="Only this access interface.")
 @_since
 @_until
 @click.option(
     "--reason", metavar="REASON",
     type=complete_logged_value("/subscribers/failed-sign-ons", "failures", "reason"),
-    help="That failed for this reason, such as rejected.",
+    help="Only sign-ons that failed for this reason, such as rejected.",
 )  # fmt: skip
 @_limit
 @cli.read_command
@@ -131,7 +133,7 @@ def timeline(gateway: RemoteGateway, target: sessions.Target, limit: int) -> Res
 @cli.command()
 @_since
 @_until
-@cli.limit_option("The most subscribers; 20 by default.")
+@cli.limit_option("The largest number of subscribers; 20 by default.")
 @cli.read_command
 def flapping(gateway: RemoteGateway, **query: Any) -> ResultList:
     """List the subscribers with the most sessions in a window of time, by default the last day."""
@@ -159,13 +161,13 @@ _AUDIT_RECORDS = (
 
 
 @cli.command()
-@click.option("--user", metavar="NAME", help="Records of this user.")
+@click.option("--user", metavar="NAME", help="Only records of this user.")
 @click.option(
     "--action", metavar="ACTION", type=complete_logged_value("/audit", "records", "action"),
-    help="Of this action, such as subscribers.change_rate.",
+    help="Only this action, such as subscribers.change_rate.",
 )  # fmt: skip
-@click.option("--route", metavar="ROUTE", help="Of this route, such as /api/v1/subscribers/{id}/rate.")
-@click.option("--result", metavar="RESULT", help="done, refused, failed or unanswered.")
+@click.option("--route", metavar="ROUTE", help="Only this route, such as /api/v1/subscribers/{id}/rate.")
+@click.option("--result", metavar="RESULT", help="Only this result: done, refused, failed or unanswered.")
 @_since
 @_until
 @_limit

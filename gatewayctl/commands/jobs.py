@@ -33,7 +33,7 @@ def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="All sessions that match, as a job of the gateway: type, username, interface, search, ...",
     )  # fmt: skip
     per_second = click.option(
-        "--per-second", metavar="N", type=int, help="The most sessions of a job per second."
+        "--per-second", metavar="N", type=int, help="The largest number of sessions per second, for a job."
     )
     return where(per_second(function))
 

@@ -1,4 +1,4 @@
-"""Logins, and the contexts that keep them."""
+"""Login and logout, and the contexts with their tokens."""
 
 import os
 import time
@@ -49,9 +49,9 @@ def login(
 ) -> None:
     """Log in to a gateway, and keep the token in its context.
 
-    The first login at a gateway makes the context: --context names it, or else the host and port of the URL.
-    It becomes the current context, which the other commands use. The file of the contexts belongs to its
-    owner alone.
+    The first login at a gateway creates its context: --context names the context, which is called HOST:PORT
+    by default. The context becomes the current one, which the other commands use. Only the owner can read the
+    file of the contexts.
     """
     file = ContextsFile(os.environ)
     context = _find_context(ctx, file, url, ca)
@@ -110,7 +110,7 @@ def logout(ctx: click.Context, everywhere: bool) -> None:
 def contexts() -> None:
     """Manage the contexts: the gateways that you know.
 
-    They are in gatewayctl/contexts.json, in XDG_CONFIG_HOME or ~/.config.
+    The file is gatewayctl/contexts.json, in XDG_CONFIG_HOME or ~/.config.
     """
 
 
@@ -146,6 +146,6 @@ def use(name: str) -> None:
 @contexts.command()
 @cli.context_argument
 def remove(name: str) -> None:
-    """Remove the context NAME with its token. It does not revoke the token: log out first."""
+    """Remove the context NAME with its token. The token is not revoked: log out first."""
     ContextsFile(os.environ).edit(lambda contexts: contexts.remove(name))
     terminal.show(escape(f"the context {name} is removed"))

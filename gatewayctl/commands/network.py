@@ -40,15 +40,16 @@ def create_list_command(
     alternative: Alternative | None = None,
     hidden: Iterable[str] = (),
 ) -> cli.CliCommand:
-    """Return a command for the list at a path of the API, with options for filters, order and length. The
-    list comes from a method of the core, whose other fields are columns of `-o wide` unless `hidden`."""
+    """Return a command for the list at a path of the API, with options for filters, order and length.
+    `method` is the method of the core that makes the list: its fields without a column are columns of
+    `-o wide`, unless they are `hidden`."""
     fields = get_fields(method)
     all_columns = add_wide_columns(columns, fields, hidden)
 
     @click.option(
         "--filter", "filters", metavar="FIELD=VALUE", multiple=True, callback=cli.parse_filters,
         type=complete_condition(fields),
-        help="Records with this value only, such as type=trunk; all filters must match.",
+        help="Only records with this value, such as type=trunk; all filters must match.",
     )  # fmt: skip
     @click.option(
         "--sort", metavar="FIELD", type=complete_order(fields),

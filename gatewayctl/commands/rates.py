@@ -337,7 +337,7 @@ def _format_body(row: RateRow, terms: Record) -> Record:
 
 
 def _require_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    """Return the text of a rate option. Callback of the option."""
+    """Return the text of a rate option. Raises click.BadParameter for a rate without a unit."""
     try:
         if text is not None:
             parse_typed_rate(text)
@@ -356,11 +356,11 @@ def _rate_option(name: str, field: str, help: str) -> Callable[[cli.Decorated], 
 @_rate_option("--up", "rate_up", "Upstream rate.")
 @click.option(
     "--for", "expires_in", metavar="TIME", type=DurationType(needs_unit=True),
-    help="Then the former rates return: a number with s, m, h or d, such as 1h.",
+    help="The former rates return after this time: a number with s, m, h or d, such as 1h.",
 )  # fmt: skip
 @click.option(
     "--until", metavar="TIME", type=TimeType(ahead=True),
-    help="The same, at a time: 06:00, tomorrow 06:00, 2026-12-24, ISO 8601 or epoch seconds.",
+    help="The former rates return then: 06:00, tomorrow 06:00, 2026-12-24, ISO 8601 or epoch seconds.",
 )  # fmt: skip
 @jobs.where_options
 @click.option("--file", metavar="FILE", help="Rates of many sessions, as CSV; - is standard input.")
@@ -386,7 +386,7 @@ def rate(
     A rate is a number and a unit, in bits per second: bit, kbit, mbit, gbit, tbit, or k, m, g, t.
 
     The first line of a file names its columns: username or id, down and up. Commas, semicolons or tabs
-    separate them. What `subscribers list -o csv` prints is such a file; only its columns rate_down and
+    separate them. The output of `subscribers list -o csv` is such a file; only its columns rate_down and
     rate_up may be numbers without a unit. Empty lines and lines that begin with # are ignored. All lines are
     checked before the first change: a file with a bad line, or with no newline at its end, changes nothing.
     The command shows the former and the new rates, and asks. It writes the former rates to an undo file,

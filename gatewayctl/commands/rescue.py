@@ -1,5 +1,5 @@
-"""Rescue by root on the gateway, when the API is disabled or no user can log in. It calls the core, not the
-API."""
+"""Rescue of the API by root on the gateway, when the API is disabled or no user can log in: calls of the
+core."""
 
 import os
 import sys

@@ -18,7 +18,7 @@ from gatewayctl.texts import count_sessions, escape, format_time, format_value
 #: So many records of the history are shown for a search that finds no session.
 _MAX_PAST_RECORDS = 3
 
-_limit = cli.limit_option("The most records; all by default.")
+_limit = cli.limit_option("The largest number of records; all by default.")
 _interface_type = complete_field("/interfaces/vlans", "vlans", "name", "oper_state")
 
 
@@ -34,19 +34,19 @@ def subscribers() -> None:
     """Find and change the sessions of subscribers.
 
     A TARGET is the id of a session, or the whole username, MAC address (in any spelling) or IP address of the
-    subscriber. One that names several sessions is refused, and so is a number that is the id of a session and
-    was the username of another subscriber in the last 30 days: the command lists them and does nothing.
-    id:120, user:120, ip:ADDRESS and mac:ADDRESS say what is meant.
+    subscriber. A TARGET that names several sessions is refused, and so is a number that is the id of a
+    session and was the username of another subscriber in the last 30 days: the command lists them and does
+    nothing. id:120, user:120, ip:ADDRESS and mac:ADDRESS say what is meant.
     """
 
 
 @subscribers.command("list")
-@click.option("--type", type=sessions.TYPE_CHOICE, help="Sessions of this type.")
-@click.option("--username", metavar="NAME", help="With this username.")
-@click.option("--ip", "ip_address", metavar="ADDRESS", help="With this IPv4 or IPv6 address.")
-@click.option("--mac", "mac_address", metavar="ADDRESS", help="With this MAC address, in any spelling.")
+@click.option("--type", type=sessions.TYPE_CHOICE, help="Only sessions of this type.")
+@click.option("--username", metavar="NAME", help="Only this username.")
+@click.option("--ip", "ip_address", metavar="ADDRESS", help="Only this IPv4 or IPv6 address.")
+@click.option("--mac", "mac_address", metavar="ADDRESS", help="Only this MAC address, in any spelling.")
 @click.option(
-    "--interface", metavar="NAME", type=_interface_type, help="On this interface or access interface."
+    "--interface", metavar="NAME", type=_interface_type, help="Only this interface or access interface."
 )
 @click.option(
     "--sort", metavar="FIELD", type=complete_order(SessionSummary.__struct_fields__),
@@ -65,11 +65,11 @@ def list_(gateway: RemoteGateway, limit: int | None, **query: Any) -> ResultList
 @_limit
 @cli.read_command
 def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
-    """Find sessions by any part that is known.
+    """Find sessions by a username, an address, an interface or an id, or by a part of one.
 
     TEXT is a part of a username or of a MAC address in any spelling, an address, its first parts or a prefix,
     an interface, a VLAN id, a session id, or the beginning of an accounting id. id:, user:, ip: or mac:
-    before it says which is meant. If a number was also the username of another subscriber in the last 30
+    before TEXT says what is meant. If a number was also the username of another subscriber in the last 30
     days, standard error names this subscriber. Exit status 1 if there is no such session: then standard error
     has the last sessions and failed sign-ons of the history that match.
     """

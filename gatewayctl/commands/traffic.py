@@ -35,7 +35,7 @@ _PAUSE_SECONDS = 1.0
     "--sort", metavar="ORDER", type=KnownWords(TalkerOrder),
     help="-down, -up, down or up: by traffic; -down by default.",
 )  # fmt: skip
-@cli.limit_option("The most sessions; 20 by default.")
+@cli.limit_option("The largest number of sessions; 20 by default.")
 @partial(cli.read_command, refresh=True)
 def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
     """List the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""
@@ -43,10 +43,15 @@ def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultLi
 
 
 @cli.command()
-@click.option("--since", metavar="TIME", type=TimeType(), help="From then on; an hour ago by default.")
-@click.option("--until", metavar="TIME", type=TimeType(), help="Before then; now by default.")
 @click.option(
-    "--step", metavar="TIME", type=DurationType(), help="The mean of each so many seconds, or of 10m."
+    "--since", metavar="TIME", type=TimeType(), help="Only from this time on; an hour ago by default."
+)
+@click.option("--until", metavar="TIME", type=TimeType(), help="Only before this time; now by default.")
+@click.option(
+    "--step",
+    metavar="TIME",
+    type=DurationType(),
+    help="The mean over this time: seconds, or with a unit such as 10m.",
 )
 @cli.read_command
 def traffic(gateway: RemoteGateway, **query: Any) -> ResultList:

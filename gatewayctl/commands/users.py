@@ -1,4 +1,4 @@
-"""The users of the API. They are in the configuration, at `api.users`: a change is one of the candidate."""
+"""Users of the API. The configuration has them at `api.users`, so a change goes to the candidate."""
 
 import click
 

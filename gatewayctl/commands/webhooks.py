@@ -50,8 +50,8 @@ def _webhook_path(webhook: str) -> str:
 def webhooks() -> None:
     """Register and test the receivers of events.
 
-    A restart of the API deletes what `add` registered; those in the configuration, at api.webhooks.receivers,
-    stay.
+    A restart of the API deletes webhooks that `add` registered. Webhooks in the configuration, at
+    api.webhooks.receivers, stay.
     """
 
 
