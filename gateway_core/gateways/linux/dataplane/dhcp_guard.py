@@ -82,7 +82,6 @@ class DhcpGuard(OwnTable):
         self._elements: set[Element] = set()
         self._max_leases = 0
         self._compare_at = 0.0
-        self._is_removed = False
         self._refusals: Counter[TriggerRefusal] = Counter()
         self._logged: dict[TriggerRefusal, float] = {}
 
@@ -116,9 +115,9 @@ class DhcpGuard(OwnTable):
 
     def _update(self) -> None:
         if self._list_bindings is None:
-            if not self._is_removed:
+            if self._loaded is None:
                 self._run(self._removal)
-                self._is_removed = True
+                self._loaded = []
         elif self._loaded is None or self._max_leases != self._demux.max_leases_per_vlan:
             self._renew()
         else:

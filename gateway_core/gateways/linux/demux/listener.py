@@ -257,13 +257,6 @@ def attach_filter(packets: socket.socket) -> None:
     packets.setsockopt(socket.SOL_SOCKET, 26, attached)
 
 
-class _TrunkLost(Exception):
-    """Loss of a trunk that is missing or down, or may not be listened to. The text is the reason."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(os.strerror(error.errno or errno.EIO))
-
-
 class Listener:
     """Thread that listens on a trunk until `stop`. A trunk that goes away, or down, is picked up again.
 
@@ -303,16 +296,18 @@ class Listener:
                         self._note_change(self._trunk)
                     self._receive(packets)
                     return
-            except _TrunkLost as lost:
-                if str(lost) != reported:
-                    reported = str(lost)
+            except OSError as error:
+                # The trunk is missing or down, or may not be listened to.
+                reason = os.strerror(error.errno or errno.EIO)
+                if reason != reported:
+                    reported = reason
                     _log.warning("cannot receive on trunk %s: %s", self._trunk, reported)
                     self._note_change(self._trunk)
             if self._is_stopped(_RETRY_SECONDS):
                 return
 
     def _receive(self, packets: socket.socket) -> None:
-        """Hand the triggers of each batch over until `stop`. Raises _TrunkLost."""
+        """Hand the triggers of each batch over until `stop`. Raises OSError."""
         ready = select.poll()
         ready.register(packets, select.POLLIN)
         ready.register(self._stop, select.POLLIN)
@@ -335,8 +330,6 @@ class Listener:
                 frame, ancillary, _, _ = packets.recvmsg(MAX_FRAME_BYTES, _ANCILLARY_BYTES)
             except BlockingIOError:
                 return
-            except OSError as error:
-                raise _TrunkLost(error) from error
             for level, kind, auxdata in ancillary:
                 if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):
                     yield parse_trigger(self._trunk, frame, auxdata)
@@ -347,11 +340,8 @@ class Listener:
 
 
 def _open_socket(trunk: str) -> socket.socket:
-    """Return a packet socket that receives the first frames on a trunk. Raises _TrunkLost."""
-    try:
-        packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-    except OSError as error:
-        raise _TrunkLost(error) from error
+    """Return a packet socket that receives the first frames on a trunk. Raises OSError."""
+    packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     try:
         # Before the bind: with protocol 0, the socket receives nothing, so no frame comes past the filter.
         attach_filter(packets)
@@ -365,7 +355,7 @@ def _open_socket(trunk: str) -> socket.socket:
         packets.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
         if down := packets.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise OSError(down, os.strerror(down))
-    except OSError as error:
+    except OSError:
         packets.close()
-        raise _TrunkLost(error) from error
+        raise
     return packets

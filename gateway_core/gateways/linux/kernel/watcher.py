@@ -73,10 +73,6 @@ _EVENT_READER = EntryReader(
 _log = logging.getLogger(__name__)
 
 
-class _EventsLost(Exception):
-    """Loss of events that the kernel dropped."""
-
-
 class _EventSocket:
     """Netlink socket that receives the kernel's events from its creation on. One thread waits and reads, any
     thread may `close`; the block ends after the reader. Raises OSError."""
@@ -111,19 +107,22 @@ class _EventSocket:
         found = self._waiting.poll(None if seconds is None else seconds * 1000)
         return self._wake not in dict(found)
 
-    def _read_datagrams(self) -> Iterator[bytes]:
-        """Yield the datagrams that wait. Raises _EventsLost, with all events read, and KernelError."""
+    def _read_datagrams(self) -> list[bytes] | None:
+        """Return datagrams that wait; None with all of them read, if the kernel dropped some. Raises
+        KernelError."""
+        datagrams: list[bytes] = []
         try:
-            for _ in range(_MAX_DATAGRAMS):
+            while len(datagrams) < _MAX_DATAGRAMS:
                 data, (sender, _) = self._events.recvfrom(MAX_DATAGRAM_BYTES)
                 # Another process may send to the socket.
                 if sender == 0:
-                    yield data
+                    datagrams.append(data)
         except BlockingIOError:
-            return
+            return datagrams
         except OSError as error:
             self._discard(error)
-            raise _EventsLost from error
+            return None
+        return datagrams
 
     def _discard(self, error: OSError) -> None:
         """Empty the queue after the kernel dropped events. It goes on to drop them, without another error,
@@ -164,15 +163,15 @@ class Watcher(_EventSocket):
         return shaped
 
     def _read(self) -> frozenset[Changed]:
-        changed = _NOTHING
-        try:
-            for data in self._read_datagrams():
-                found, shaped = parse_events(data)
-                changed |= found
-                with self._lock:
-                    self._shaped |= shaped
-        except _EventsLost:
+        datagrams = self._read_datagrams()
+        if datagrams is None:
             return EVERYTHING
+        changed = _NOTHING
+        for data in datagrams:
+            found, shaped = parse_events(data)
+            changed |= found
+            with self._lock:
+                self._shaped |= shaped
         return changed
 
 
@@ -218,10 +217,9 @@ class RulesetEvents(_EventSocket):
 
     def _has_changes(self) -> bool:
         """Take all events, and return True if one is about rules, as far as they can be read."""
-        types: set[int] = set()
+        datagrams = self._read_datagrams()
         try:
-            for data in self._read_datagrams():
-                types.update(type for type, *_ in nl.split_messages(data))
-        except (_EventsLost, MalformedMessage):
+            types = {type for data in datagrams or () for type, *_ in nl.split_messages(data)}
+        except MalformedMessage:
             return True
-        return not types <= _NO_RULE_TYPES
+        return datagrams is None or not types <= _NO_RULE_TYPES
