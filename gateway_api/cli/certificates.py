@@ -7,9 +7,11 @@ anchor: a client that trusts the file trusts this server alone.
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from gateway_contract.base import durable
+from gateway_contract.base.certificate import is_self_signed, read_end
 from gateway_contract.base.errors import GatewayApiError
 
 #: Validity: the limit of browsers (CA/Browser Forum, Baseline Requirements 6.3.2), minus a day, as the last
@@ -44,12 +46,8 @@ def ensure(certificate: Path, key: Path, name: str) -> bool:
 def renew(certificate: Path, key: Path, name: str) -> bool:
     """Renew a certificate that this module made and that ends soon, for the same key. Return True if it was
     renewed. Raises NoCertificate and OSError."""
-    if not is_made_here(certificate):
-        return False
-    if (
-        _run("x509", "-noout", "-checkend", str(_RENEWAL_SECONDS), given=certificate.read_bytes()).returncode
-        == 0
-    ):
+    end = read_end(certificate)
+    if not is_made_here(certificate) or (end is not None and end > time.time() + _RENEWAL_SECONDS):
         return False
     _sign(certificate, key, name)
     return True
@@ -57,21 +55,16 @@ def renew(certificate: Path, key: Path, name: str) -> bool:
 
 def is_made_here(certificate: Path) -> bool:
     """Return True if this module made the certificate. Raises NoCertificate and OSError."""
-    subject = _call("x509", "-noout", "-subject", "-nameopt", "RFC2253", given=certificate.read_bytes())
-    return f"O={_ORGANIZATION}" in subject.decode(errors="replace").strip().removeprefix("subject=").split(
-        ","
-    )
+    output = _call("x509", "-noout", "-subject", "-nameopt", "RFC2253", given=certificate.read_bytes())
+    subject = output.decode(errors="replace").strip().removeprefix("subject=")
+    return f"O={_ORGANIZATION}" in subject.split(",")
 
 
 def is_authority(certificate: Path) -> bool:
     """Return True if a certificate is self-signed and can sign others. Raises NoCertificate and OSError."""
-    given = certificate.read_bytes()
-    subject, issuer = (
-        _call("x509", "-noout", f"-{which}", given=given).partition(b"=")[2]
-        for which in ("subject", "issuer")
-    )
     # A self-signed certificate without the constraint is an authority for clients that trust it.
-    return subject == issuer and b"CA:FALSE" not in _call("x509", "-noout", "-text", given=given)
+    text = _call("x509", "-noout", "-text", given=certificate.read_bytes())
+    return is_self_signed(certificate) and b"CA:FALSE" not in text
 
 
 def _sign(certificate: Path, key: Path, name: str) -> None:
@@ -98,18 +91,17 @@ def _is_complete(path: Path) -> bool:
 
 def _call(*arguments: str, given: bytes = b"") -> bytes:
     """Return the output of openssl, which gets keys through pipes only. Raises NoCertificate."""
-    done = _run(*arguments, given=given)
+    if shutil.which("openssl") is None:
+        raise NoCertificate("openssl is not installed; it is needed to make a certificate")
+    done = subprocess.run(
+        ["openssl", *arguments],
+        input=given,
+        # The machine's own configuration of openssl would make the certificate that of an authority.
+        env={**os.environ, "OPENSSL_CONF": os.devnull},
+        capture_output=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
+    )
     if done.returncode:
         raise NoCertificate(f"openssl {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout
-
-
-def _run(*arguments: str, given: bytes) -> "subprocess.CompletedProcess[bytes]":
-    if shutil.which("openssl") is None:
-        raise NoCertificate("openssl is not installed; it is needed to make a certificate")
-    # The machine's own configuration of openssl would make the certificate that of an authority.
-    environment = {**os.environ, "OPENSSL_CONF": os.devnull}
-    command = ["openssl", *arguments]
-    return subprocess.run(
-        command, input=given, env=environment, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False
-    )

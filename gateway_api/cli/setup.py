@@ -47,7 +47,7 @@ def main() -> int:
     help="renew the certificate that gateway-api-setup made, if it ends soon, and do nothing else",
 )  # fmt: skip
 def setup(only_renew: bool) -> None:
-    """Prepares an appliance."""
+    """Prepare an appliance."""
     if only_renew:
         renew_certificate(ETC)
         return

@@ -22,8 +22,8 @@ from gateway_contract.core_client import Fields, ListParts, decode_part
 
 #: Sessions that are encoded in about a millisecond, before others have their turn.
 _SESSIONS_PER_TURN = 250
-#: Most sessions have one of a few rates.
-_rate_text = lru_cache(1024)(format_rate)
+#: Cached, as most sessions have one of a few rates.
+_format_rate = lru_cache(1024)(format_rate)
 
 
 class _Summary(msgspec.Struct, gc=False):
@@ -60,27 +60,19 @@ class _Status(Health, frozen=True):
 token_profile = Blueprint("token_profile", __name__, url_prefix="/api/v1")
 
 
-def encode_list(found: ListParts) -> bytes:
+def encode_list(parts: ListParts) -> bytes:
     """Return the list in the form of this profile. Other requests have their turns meanwhile."""
     now, arrays = time.time(), []
-    for array in found.arrays:
-        made = []
+    for array in parts.arrays:
+        subscribers = []
         for number, session in enumerate(decode_part(list[_Summary], array)):
             if number % _SESSIONS_PER_TURN == 0:
                 give_way()
-            made.append(
-                _Subscriber(
-                    session.id,
-                    session.username,
-                    session.ip_address,
-                    session.interface,
-                    _rate_text(session.rate_down),
-                    _rate_text(session.rate_up),
-                    format_uptime(session.started_at, now),
-                )
-            )
-        arrays.append(msgspec.Raw(msgspec.json.encode(made)))
-    return responses.encode_list(ListParts("subscribers", arrays, found.others))
+            speeds = _format_rate(session.rate_down), _format_rate(session.rate_up)
+            identity = session.id, session.username, session.ip_address, session.interface
+            subscribers.append(_Subscriber(*identity, *speeds, format_uptime(session.started_at, now)))
+        arrays.append(msgspec.Raw(msgspec.json.encode(subscribers)))
+    return responses.encode_list(ListParts("subscribers", arrays, parts.others))
 
 
 def format_uptime(since: float, now: float) -> str:
@@ -107,8 +99,8 @@ def show(id: int) -> Passed[SessionDetail]:
     session = core().get_session(id)
     now, detail = time.time(), decode_part(_Detail, session)
     texts = {
-        "speed_down": _rate_text(detail.rate_down_bps),
-        "speed_up": _rate_text(detail.rate_up_bps),
+        "speed_down": _format_rate(detail.rate_down_bps),
+        "speed_up": _format_rate(detail.rate_up_bps),
         "uptime": format_uptime(detail.started_at, now),
     }
     return Passed({**decode_part(Fields, session), **texts})
