@@ -23,7 +23,7 @@ from gateway_contract.core.impact import Impact
 from gateway_contract.core.sessions import SessionDetail
 from gateway_core.records.clock import Expiry
 from gateway_core.records.paging import Key, Rows, SortedRows
-from gateway_core.sessions.session import Counters, Session
+from gateway_core.sessions.session import Counters
 from gateway_core.sessions.table import SessionTable
 
 
@@ -61,16 +61,12 @@ class Gateway(Protocol):
     def counters(self) -> Mapping[int, Counters]:
         """Return the traffic of all sessions by id, from one reading."""
 
-    def disconnect(self, id: int) -> SessionDetail | None:
-        """End a session, and return its last record. None for an unknown id. Raises StillConnected."""
+    def disconnect(self, ids: Sequence[int]) -> Sequence[SessionDetail]:
+        """End sessions, and return the last records of those that this call has ended. Raises StillConnected,
+        with EndedSession records."""
 
-    def disconnect_many(self, ids: Sequence[int]) -> Sequence[int]:
-        """End sessions, and return the ids of those that this call has ended. Raises StillConnected, with
-        EndedSession records."""
-
-    def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[Session] | None:
-        """End the sessions that arrived on an interface, or with `dry_run` only find them. None for an
-        unknown interface, of whatever type. Raises StillConnected, with EndedSession records."""
+    def has_interface(self, name: str) -> bool:
+        """Return True if there is an interface of this name, of whatever type."""
 
     def set_rate(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None

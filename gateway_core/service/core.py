@@ -154,9 +154,10 @@ class CoreService:
         self, call: sessions.DisconnectSession, peer: Peer | None
     ) -> sessions.SessionReply:
         self._journal.note_disconnect(call.author, [call.id])
-        session = self._gateway.disconnect(call.id)
-        if session is None:
+        ended = self._gateway.disconnect([call.id])
+        if not ended:
             raise CORE.error(sessions.SessionNotFoundError(call.id))
+        (session,) = ended
         if call.request_id is None:
             self._note("subscribers.disconnect", peer, sessions.SessionSnapshot.of(session))
         return sessions.SessionReply(session)
@@ -167,17 +168,19 @@ class CoreService:
                 before = {"interface": call.interface, "sessions": ended}
                 self._note("subscribers.disconnect_by_interface", peer, before)
 
-        if not call.dry_run:
-            arrived = self._sessions.find_on_access_interface(call.interface)
-            self._journal.note_disconnect(call.author, [session.id for session in arrived])
-        try:
-            found = self._gateway.disconnect_interface(call.interface, dry_run=call.dry_run)
-        except StillConnected as error:
-            if error.ended:
-                note(error.ended)
-            raise
-        if found is None:
+        if not self._gateway.has_interface(call.interface):
             raise CORE.error(sessions.InterfaceNotFoundError(call.interface))
+        found = self._sessions.find_on_access_interface(call.interface)
+        if found and not call.dry_run:
+            ids = [session.id for session in found]
+            self._journal.note_disconnect(call.author, ids)
+            try:
+                ended = {session.id for session in self._gateway.disconnect(ids)}
+            except StillConnected as error:
+                if error.ended:
+                    note(error.ended)
+                raise
+            found = [session for session in found if session.id in ended]
         note([sessions.EndedSession.of(session.summary) for session in found])
         return {"sessions": paging.encode_records(map(_summary, found))}
 

@@ -297,7 +297,7 @@ class JobService:
     def _disconnect(self, ids: Sequence[int], author: str | None) -> JobOutcome:
         self.journal.note_disconnect(author, ids)
         try:
-            return JobOutcome(done := len(self.gateway.disconnect_many(ids)), len(ids) - done)
+            return JobOutcome(done := len(self.gateway.disconnect(ids)), len(ids) - done)
         except StillConnected as error:
             ended = {session.id for session in error.ended}
             left = [id for id in ids if id not in ended and self.gateway.sessions.get(id) is not None]

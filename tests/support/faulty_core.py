@@ -4,6 +4,7 @@ of `gateway_core`. The lab alone never has any."""
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,7 +23,6 @@ from gateway_contract.core.health import (
 from gateway_contract.core.sessions import EndedSession, SessionDetail, SessionState
 from gateway_core.__main__ import main
 from gateway_core.commands import lab
-from gateway_core.gateways.lab.access import LabSession
 from gateway_core.gateways.lab.gateway import LabGateway
 from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.paging import Rows
@@ -65,11 +65,12 @@ class FaultyGateway(LabGateway):
             return None
         return replace(found, faults=tuple(fault for fault in FAULTS if fault.session_id == id))
 
-    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[LabSession] | None:
-        """Ends none, and tells that all have ended but one that no list has."""
-        found = super().disconnect_interface(interface, dry_run=True)
-        if dry_run or not found:
-            return found
+    def disconnect(self, ids: Sequence[int]) -> list[SessionDetail]:
+        """Ends a single session. Of several, none ends, and all are told to have ended but one that no list
+        has."""
+        if len(ids) == 1:
+            return super().disconnect(ids)
+        found = [session for session in map(self.sessions.get, ids) if session is not None]
         ended = [EndedSession.of(session.summary) for session in found]
         raise StillConnected(1, ended, f"{SOURCES[0]} does not reply")
 

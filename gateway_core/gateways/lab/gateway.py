@@ -126,28 +126,18 @@ class LabGateway(Gateway):
         usage = self._read_usage()
         return {session.id: session.traffic.counters(usage) for session in self.sessions.all()}
 
-    def disconnect(self, id: int) -> SessionDetail | None:
-        with self._hold_present() as now:
-            session = self.sessions.get(id)
-            if session is None:
-                return None
-            self._world.disconnect([session], now)
-            return session.make_detail(session.traffic.counters(self._world.usage(now)))
-
-    def disconnect_many(self, ids: Sequence[int]) -> list[int]:
+    def disconnect(self, ids: Sequence[int]) -> list[SessionDetail]:
         with self._hold_present() as now:
             found = [session for session in map(self.sessions.get, ids) if session is not None]
             self._world.disconnect(found, now)
-            return [session.id for session in found]
+            usage = self._world.usage(now)
+            return [session.make_detail(session.traffic.counters(usage)) for session in found]
 
-    def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[LabSession] | None:
-        with self._hold_present() as now:
-            if not self._has_interface(interface):
-                return None
-            found = self.sessions.find_on_access_interface(interface)
-            if not dry_run:
-                self._world.disconnect(found, now)
-            return found
+    def has_interface(self, name: str) -> bool:
+        with self._hold_present():
+            if name in self._world.vlans or self.sessions.has_interface(name):
+                return True
+            return any(interface.name == name for interface in self._list_fixed_interfaces(usage=0))
 
     def set_rate(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
@@ -230,11 +220,6 @@ class LabGateway(Gateway):
 
     def _read_usage(self) -> int:
         return self._world.usage(self._read_time())
-
-    def _has_interface(self, name: str) -> bool:
-        if name in self._world.vlans or self.sessions.has_interface(name):
-            return True
-        return any(interface.name == name for interface in self._list_fixed_interfaces(usage=0))
 
     def _list_fixed_interfaces(self, usage: int) -> Iterator[Interface]:
         world = self._world

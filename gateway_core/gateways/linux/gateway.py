@@ -203,25 +203,13 @@ class LinuxGateway:
             counters.sweep(sessions)
         return {session.id: counters.get_swept_traffic(session) for session in sessions}
 
-    def disconnect(self, id: int) -> SessionDetail | None:
-        end = self.tracker.disconnect(id)
+    def disconnect(self, ids: Sequence[int]) -> list[SessionDetail]:
+        ends = self.tracker.disconnect(ids)
         self._links.forget()
-        return None if end is None else end.session.make_detail(end.traffic)
+        return [end.session.make_detail(end.traffic) for end in ends]
 
-    def disconnect_many(self, ids: Sequence[int]) -> list[int]:
-        ends = self.tracker.disconnect_many(ids)
-        self._links.forget()
-        return [end.session.id for end in ends]
-
-    def disconnect_interface(self, interface: str, *, dry_run: bool) -> Sequence[LinuxSession] | None:
-        if not self._has_interface(interface):
-            return None
-        found = self.sessions.find_on_access_interface(interface)
-        if dry_run or not found:
-            return found
-        ends = self.tracker.disconnect_many(each.id for each in found)
-        self._links.forget()
-        return [end.session for end in ends]
+    def has_interface(self, name: str) -> bool:
+        return self.sessions.has_interface(name) or name in self._read_links()
 
     def set_rate(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
@@ -411,9 +399,6 @@ class LinuxGateway:
             self.demux.adopt(trunk)
         if refused is not None:
             raise refused
-
-    def _has_interface(self, name: str) -> bool:
-        return self.sessions.has_interface(name) or name in self._read_links()
 
     def _read_links(self) -> Links:
         with gateway_step("read the interfaces"):

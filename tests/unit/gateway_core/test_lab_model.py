@@ -123,21 +123,23 @@ class Lab(RuleBasedStateMachine):
     def a_session_is_disconnected(self, number: int) -> None:
         session, others, ended = self.any_session(number), self.sessions(), len(self.journal.ended)
         others.remove(session)
-        assert self.gateway.detail(session.id) == self.gateway.disconnect(session.id)
-        assert self.gateway.disconnect(session.id) is None
+        assert [self.gateway.detail(session.id)] == self.gateway.disconnect([session.id])
+        assert self.gateway.disconnect([session.id]) == []
         assert self.gateway.set_rate(session.id, 1, 1) is None
         assert self.gateway.detail(session.id) is None
         assert self.sessions() == others
         self.all_ended_by_the_admin(ended)
 
     @precondition(lambda self: self.sessions())
-    @rule(number=NUMBERS, dry_run=st.booleans())
-    def an_access_interface_is_disconnected(self, number: int, dry_run: bool) -> None:
+    @rule(number=NUMBERS)
+    def an_access_interface_is_disconnected(self, number: int) -> None:
         sessions, ended = self.sessions(), len(self.journal.ended)
         name = self.any_session(number).access_interface
         there = [one for one in sessions if one.access_interface == name]
-        assert self.gateway.disconnect_interface(name, dry_run=dry_run) == there
-        assert self.sessions() == [one for one in sessions if dry_run or one not in there]
+        assert self.gateway.has_interface(name)
+        ids = [one.id for one in there]
+        assert [one.id for one in self.gateway.disconnect(ids)] == ids
+        assert self.sessions() == [one for one in sessions if one not in there]
         self.all_ended_by_the_admin(ended)
 
     @precondition(lambda self: self.sessions())

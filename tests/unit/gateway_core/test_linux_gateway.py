@@ -272,22 +272,16 @@ def test_a_disconnect_returns_the_last_record_and_the_device_is_not_listed_after
     machine.source.at_terminate = end
     machine.counters.sweep([])
     assert "ppp0" in names()
-    last = gateway.disconnect(1)
-    assert last is not None
+    (last,) = gateway.disconnect([1])
     assert (last.id, last.bytes_in, last.bytes_out) == (1, 1000, 2000)
     assert (machine.ids(), "ppp0" in names()) == ([2], False)
     assert [event.reason for event in events(machine.journal)[2:]] == ["admin_disconnect"]
-    assert gateway.disconnect(1) is None
+    assert gateway.disconnect([1]) == []
 
 
-def test_the_sessions_of_an_interface_are_found_then_ended(machine: Machine, gateway: LinuxGateway) -> None:
-    for dry_run, left in ((True, [1, 2]), (False, [1])):
-        found = gateway.disconnect_interface("trunk1.1000", dry_run=dry_run)
-        assert found is not None
-        assert ([each.id for each in found], machine.ids()) == ([2], left)
-    # The sessions of the device itself arrived elsewhere.
-    for name, ended in (("ppp0", []), ("trunk9", None)):
-        assert gateway.disconnect_interface(name, dry_run=False) == ended
+def test_an_interface_is_one_of_a_session_or_a_link(gateway: LinuxGateway) -> None:
+    names = ("trunk1.1000", "ppp0", "trunk0", "trunk9")
+    assert [gateway.has_interface(name) for name in names] == [True, True, True, False]
 
 
 # The configuration
@@ -476,7 +470,7 @@ def test_lists_of_a_machine_that_cannot_be_read_are_errors(machine: Machine, gat
         with not_done("read the (interfaces|routes).*No buffer space"):
             read()
     with not_done("read the interfaces"):
-        gateway.disconnect_interface("trunk9", dry_run=True)
+        gateway.has_interface("trunk9")
     with not_done("read the counters of the session"):
         gateway.detail(1)
 

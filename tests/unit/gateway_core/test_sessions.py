@@ -920,9 +920,14 @@ def test_uptime_is_the_whole_seconds_since_the_start(service: CoreService, clock
 ENDED = EndedSession(7, "bob", "100.64.0.7")
 
 
+def first_access_interface(service: CoreService) -> str:
+    sessions, _ = listed(service)
+    return str(sessions[0]["access_interface"])
+
+
 def disconnect_interface(service: CoreService) -> None:
     handler = translate_errors(Handler(DisconnectInterface, service.disconnect_interface))
-    handler.handler(DisconnectInterface("trunk0.100", dry_run=False), None)
+    handler.handler(DisconnectInterface(first_access_interface(service), dry_run=False), None)
 
 
 @pytest.mark.parametrize(
@@ -943,10 +948,10 @@ def test_an_error_of_the_gateway_is_one_of_the_interface(
     name: str,
     parameters: dict[str, Any],
 ) -> None:
-    def fail(_: LabGateway, interface: str, *, dry_run: bool) -> None:
+    def fail(_: LabGateway, ids: Sequence[int]) -> None:
         raise error
 
-    monkeypatch.setattr(LabGateway, "disconnect_interface", fail)
+    monkeypatch.setattr(LabGateway, "disconnect", fail)
     with pytest.raises(ErrorReply) as replied:
         disconnect_interface(service)
     assert replied.value.name == f"{CORE.name}.{name}"
@@ -965,12 +970,12 @@ def test_changes_of_the_core_are_listed_after_one_that_is_known(service: CoreSer
 def test_the_changes_of_the_core_have_the_sessions_that_ended_before_a_failure(
     service: CoreService, monkeypatch: pytest.MonkeyPatch, ended: list[EndedSession]
 ) -> None:
-    def fail(_: LabGateway, interface: str, *, dry_run: bool) -> None:
+    def fail(_: LabGateway, ids: Sequence[int]) -> None:
         raise StillConnected(1, ended, "no reply")
 
-    monkeypatch.setattr(LabGateway, "disconnect_interface", fail)
+    monkeypatch.setattr(LabGateway, "disconnect", fail)
     with pytest.raises(ErrorReply):
         disconnect_interface(service)
     changes = service.list_changes(ListChanges("log", 0)).changes
-    before = {"interface": "trunk0.100", "sessions": msgspec.to_builtins(ended)}
+    before = {"interface": first_access_interface(service), "sessions": msgspec.to_builtins(ended)}
     assert [change.before for change in changes] == [before] * len(ended)

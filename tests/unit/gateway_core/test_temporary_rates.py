@@ -117,7 +117,7 @@ def test_temporary_rates_and_their_end_outlast_a_restart(
     assert start(core.clock).detail().rate_expires_at is None
     # What ended before the restart has no rates to return.
     again.change(down=300 * MEGABIT, expires_in=60)
-    again.gateway.disconnect(2)
+    again.gateway.disconnect([2])
     assert start(core.clock).now() == DEFAULT
 
 

@@ -543,18 +543,17 @@ def test_a_key_that_comes_back_before_its_release_is_another_session(
 def test_a_disconnect_returns_the_session_at_its_end(lives: Lives, source: ListedSource) -> None:
     source.up(listed("a"))
     lives.poll()
-    end = lives.tracker.disconnect(1)
-    assert end is not None
+    (end,) = lives.tracker.disconnect([1])
     assert (end.session.id, end.reason, end.traffic) == (1, "admin_disconnect", lives.surroundings.counted)
     assert told(lives) == [("up", 1), ("down", 1)]
-    assert lives.tracker.disconnect(1) is None
+    assert lives.tracker.disconnect([1]) == []
 
 
 def test_a_session_that_ended_by_itself_is_not_disconnected(lives: Lives, source: ListedSource) -> None:
     source.up(listed("a"))
     lives.poll()
     source.down("a", "user_request")
-    assert lives.tracker.disconnect(1) is None
+    assert lives.tracker.disconnect([1]) == []
     assert (source.terminated, lives.events[1].reason) == ([], "user_request")
 
 
@@ -563,7 +562,7 @@ def test_a_session_that_does_not_end_is_requested_twice(lives: Lives, source: Li
     lives.poll()
     source.at_terminate = lambda key: source.down(key) if len(source.terminated) == 2 else None
     began = lives.clock.now
-    assert lives.tracker.disconnect(1) is not None
+    assert len(lives.tracker.disconnect([1])) == 1
     assert source.terminated == ["a", "a"]
     assert lives.clock.now - began == pytest.approx(1.7, abs=0.2)
 
@@ -574,7 +573,7 @@ def test_a_session_that_stays_is_an_error(lives: Lives, source: ListedSource) ->
     source.at_terminate = lambda key: source.down(key) if key == "b" else None
     began = lives.clock.now
     with pytest.raises(NotDisconnected, match=r"not gone after 2\.5 s") as caught:
-        lives.tracker.disconnect_many([1, 2, 3])
+        lives.tracker.disconnect([1, 2, 3])
     assert lives.clock.now - began == pytest.approx(2.5, abs=0.2)
     assert [session.id for session in caught.value.sessions] == [1]
     assert [(end.session.id, end.reason) for end in caught.value.ends] == [(2, "admin_disconnect")]
@@ -588,7 +587,7 @@ def test_a_stale_session_cannot_be_disconnected(lives: Lives, source: ListedSour
     source.fails = True
     for _ in range(2):
         with pytest.raises(NotDisconnected, match="accel-ppp does not reply"):
-            lives.tracker.disconnect(1)
+            lives.tracker.disconnect([1])
     assert (states(lives), source.polls) == (["stale"], 2)
 
 
@@ -603,7 +602,7 @@ def test_a_source_that_hangs_does_not_delay_the_reply(lives: Lives, source: List
     lives.poll()
     setattr(source, call, hang)
     with pytest.raises(NotDisconnected, match=r"The session is still connected: .*, may end later") as caught:
-        lives.tracker.disconnect_many([1], seconds=0.1)
+        lives.tracker.disconnect([1], seconds=0.1)
     assert [session.id for session in caught.value.sessions] == [1]
     go_on.set()
 
@@ -612,7 +611,7 @@ def test_an_end_that_is_under_way_at_the_deadline_is_returned(lives: Lives, sour
     source.up(listed("a"))
     lives.poll()
     lives.surroundings.at_end = lambda: time.sleep(5)
-    ends = lives.tracker.disconnect_many([1], seconds=4)
+    ends = lives.tracker.disconnect([1], seconds=4)
     assert [(end.session.id, end.reason) for end in ends] == [(1, "admin_disconnect")]
 
 
@@ -623,7 +622,7 @@ def test_a_source_that_hangs_does_not_keep_the_sessions_of_another(tmp_path: Pat
     two.up(listed("b"))
     lives.poll()
     one.at_poll = lambda: wait_for("the end of the other", lambda: ("down", 2) in told(lives))
-    ends = lives.tracker.disconnect_many([1, 2], seconds=120)
+    ends = lives.tracker.disconnect([1, 2], seconds=120)
     assert [end.session.id for end in ends] == [1, 2]
     lives.kill()
 
@@ -639,7 +638,7 @@ def test_a_source_that_refuses_is_an_error_at_once(
     source.at_terminate = refuse
     began = lives.clock.now
     with pytest.raises(NotDisconnected, match="accel-ppp refused"):
-        lives.tracker.disconnect(1)
+        lives.tracker.disconnect([1])
     assert lives.clock.now == began
     assert "cannot disconnect session 1: cannot signal pppd 7" in caplog.text
 
@@ -875,7 +874,7 @@ def test_sessions_of_a_source_that_there_is_no_longer_end(tmp_path: Path, hooks:
     lives.poll()
     lives.sources = (two,)
     lives.restart()
-    assert lives.tracker.disconnect(1) is None
+    assert lives.tracker.disconnect([1]) == []
     hooks.stop()
     lives.tracker.run(hooks, Crew())
     assert told(lives) == [("up", 1), ("up", 2), ("down", 1)]

@@ -340,15 +340,10 @@ class Tracker:
         for watch in self._watches.values():
             watch.trigger()
 
-    def disconnect(self, id: int) -> SessionEnd | None:
-        """End a session, and return when it is gone. None if there is no such session, or if it has ended by
-        itself. Raises NotDisconnected after 2.5 s, also while the source hangs."""
-        ends = self.disconnect_many([id])
-        return ends[0] if ends else None
-
-    def disconnect_many(self, ids: Iterable[int], seconds: float = _DISCONNECT_SECONDS) -> list[SessionEnd]:
-        """End sessions, all at the same time, and return when they are gone. Raises NotDisconnected after so
-        many seconds; requests that are under way continue."""
+    def disconnect(self, ids: Iterable[int], seconds: float = _DISCONNECT_SECONDS) -> list[SessionEnd]:
+        """End sessions, all at the same time, and return when they are gone, without those that have ended by
+        themselves. Raises NotDisconnected after so many seconds, also while a source hangs; requests that are
+        under way continue."""
         groups = self._group_by_source(ids)
         results = {name: DisconnectionResult() for name in groups}
         runs = [
@@ -381,7 +376,7 @@ class Tracker:
                 self._sleep(_SILENT_SECONDS)
                 continue
             try:
-                self.disconnect_many(reachable, _END_SECONDS)
+                self.disconnect(reachable, _END_SECONDS)
             except NotDisconnected as error:
                 _log.error("cannot end sessions, trying again in %g s: %s", _RETRY_SECONDS, error)
                 self._sleep(_RETRY_SECONDS)
