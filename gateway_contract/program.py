@@ -43,7 +43,7 @@ class Group(click.Group):
         super().__init__(*args, **options)
         self._sections = sections or {}
 
-    def sections(self) -> Iterator[tuple[str, Sequence[str]]]:
+    def list_sections(self) -> Iterator[tuple[str, Sequence[str]]]:
         """Return the names of the commands by section. Commands in no section come first."""
         in_sections = {name for names in self._sections.values() for name in names}
         others = [name for name in self.commands if name not in in_sections]
@@ -54,7 +54,7 @@ class Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # click cuts the sentences at the width of the terminal.
         width = max(map(len, self.commands))
-        for title, names in self.sections():
+        for title, names in self.list_sections():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), summarize(self.commands[name])) for name in names])
 

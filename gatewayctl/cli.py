@@ -32,8 +32,8 @@ from gatewayctl.results import (
     Result,
     arrange,
     combine,
+    format_report,
     redraw,
-    report_lines,
     show,
     show_all,
 )
@@ -57,7 +57,7 @@ class Usage(NamedTuple):
         return {self.by, *self.options.split(), *self.required.split()}
 
 
-_LIST = "--filter --sort --limit"
+_LIST_OPTIONS = "--filter --sort --limit"
 
 #: Usages by the words after `gatewayctl`. Without a usage whose `by` is None, one of the others is required.
 USAGES: Mapping[str, tuple[Usage, ...]] = {
@@ -73,9 +73,9 @@ USAGES: Mapping[str, tuple[Usage, ...]] = {
     ),
     "config show": (Usage(None, "PATH"), Usage("--candidate", "PATH"), Usage("--revision", "PATH")),
     "config compare": (Usage(None, "FROM TO"), Usage("--revision", "")),
-    "qos": (Usage(None, _LIST), Usage("--profiles", "")),
-    "cgnat": (Usage(None, _LIST), Usage("--stats", "")),
-    "demux": (Usage(None, _LIST), Usage("--config", "")),
+    "qos": (Usage(None, _LIST_OPTIONS), Usage("--profiles", "")),
+    "cgnat": (Usage(None, _LIST_OPTIONS), Usage("--stats", "")),
+    "demux": (Usage(None, _LIST_OPTIONS), Usage("--config", "")),
 }
 
 #: Pairs of options that exclude each other, by the command; those of '' are of all commands.
@@ -119,7 +119,7 @@ def _check_usage(usage: Usage, usages: Collection[Usage], given: Collection[str]
 #: The rule that a request breaks if it has an unknown field, as the API words it.
 _UNKNOWN_FIELD = "is not a known field"
 #: Prefix of a shared option in the context: the option may stand before the command or after it.
-_SHARED = "gatewayctl."
+_SHARED_PREFIX = "gatewayctl."
 
 
 def get_label(parameter: click.Parameter) -> str:
@@ -136,7 +136,7 @@ class CliCommand(click.Command):
         """Run the command. Raises click.UsageError for options that do not go together."""
         own = {get_label(each): each for each in self.params}
         root_parameters = ctx.find_root().command.params
-        shared = {get_label(each) for each in root_parameters if f"{_SHARED}{each.name}" in ctx.meta}
+        shared = {get_label(each) for each in root_parameters if f"{_SHARED_PREFIX}{each.name}" in ctx.meta}
         for name in sorted(shared - own.keys()):
             reason = ": it is for one gateway" if name == "--all" and "--context" in own else ""
             raise click.UsageError(f"{name} does not go with {ctx.command_path}{reason}.", ctx)
@@ -189,7 +189,7 @@ def group(name: str | None = None, **attributes: Any) -> Callable[[Callable[...,
 
 def _complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
-        known = ContextsFile(os.environ).read().known
+        known = ContextsFile(os.environ).read().by_name
     except ClientError:
         # The error would stand in the line that the user types.
         return []
@@ -203,7 +203,7 @@ def _complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: s
 def _store_shared_option(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     # The option of the innermost command is the last one, and overwrites the others.
     if value:
-        ctx.meta[f"{_SHARED}{param.name}"] = value
+        ctx.meta[f"{_SHARED_PREFIX}{param.name}"] = value
 
 
 def _store_columns(ctx: click.Context, param: click.Parameter, text: str | None) -> None:
@@ -220,7 +220,7 @@ def _shared_option(*names: str, **attributes: Any) -> Callable[[Decorated], Deco
 
 def get_shared_option(ctx: click.Context, name: str) -> Any:
     """Return the value of a shared option, before or after the command; None without one."""
-    return ctx.meta.get(f"{_SHARED}{name}")
+    return ctx.meta.get(f"{_SHARED_PREFIX}{name}")
 
 
 context_option = _shared_option(
@@ -296,7 +296,7 @@ def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
     """Return the gateways of all contexts with `--all`, otherwise the chosen gateway. Raises ClientError."""
     if not get_shared_option(ctx, "all"):
         return [get_gateway(ctx)]
-    known = ContextsFile(os.environ).read().known
+    known = ContextsFile(os.environ).read().by_name
     if not known:
         raise CommandError(ExitStatus.USAGE, "there is no context yet: gatewayctl login makes one")
     return [create_gateway(ctx, context) for context in known.values()]
@@ -377,7 +377,7 @@ def _refresh(gateways: Sequence[RemoteGateway], ask: _Ask, format: Format) -> No
         if worst and (not isinstance(worst, NoResponse) or not (has_shown or results)):
             raise worst
         has_shown = True
-        table = arrange(combine(results, named=len(gateways) > 1), format, terminal.width())
+        table = arrange(combine(results, named=len(gateways) > 1), format, terminal.get_width())
         notes = [f"{name}: {line}" for name, error in errors for line in error.lines]
         redraw(table, f"{format_time(int(time.time()))}, every {_REFRESH_SECONDS} s; Ctrl-C ends", notes)
         time.sleep(_REFRESH_SECONDS)
@@ -409,7 +409,7 @@ def confirm(
 ) -> None:
     """Ask at the terminal, below a report about the change. `yes` skips the question; with `always`, the
     report is shown nevertheless. Raises CommandError with the text `otherwise` if the user does not agree."""
-    for each in report_lines(about) if about and (always or not yes) else ():
+    for each in format_report(about) if about and (always or not yes) else ():
         terminal.tell(each)
     if yes:
         return

@@ -105,13 +105,13 @@ def get_fields(method: type[Method[Any]]) -> dict[str, Any]:
 
 
 #: The variable with which a shell asks for completions.
-_VARIABLE = "_GATEWAYCTL_COMPLETE"
+_COMPLETION_VARIABLE = "_GATEWAYCTL_COMPLETE"
 #: Name of the file that each shell loads.
-FILES = {"bash": "gatewayctl", "zsh": "_gatewayctl", "fish": "gatewayctl.fish"}
+COMPLETION_FILES = {"bash": "gatewayctl", "zsh": "_gatewayctl", "fish": "gatewayctl.fish"}
 
 
 @command()
-@click.argument("shell", type=click.Choice(tuple(FILES)))
+@click.argument("shell", type=click.Choice(tuple(COMPLETION_FILES)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion for a shell, which the package has installed already.
@@ -127,4 +127,4 @@ def generate_program(root: click.Command, shell: str) -> str:
     complete = get_completion_class(shell)
     if complete is None:
         raise ValueError(f"there is no completion for {shell}")
-    return complete(root, {}, "gatewayctl", _VARIABLE).source().strip() + "\n"
+    return complete(root, {}, "gatewayctl", _COMPLETION_VARIABLE).source().strip() + "\n"

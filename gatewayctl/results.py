@@ -154,7 +154,7 @@ class Column:
         """Return True if the user means this column by a name: its head, or the name of its field."""
         return _simplify(name) in {self.word, _simplify(self.name)}
 
-    def text(self, record: Record) -> str:
+    def format(self, record: Record) -> str:
         if self.value is not None:
             return self.value(record)
         return get_display(self.name).format(record.get(self.name))
@@ -220,7 +220,7 @@ class ContextResult(NamedTuple):
     result: Result
 
 
-_GAP = "  "
+_COLUMN_GAP = "  "
 #: Sentences wrap to this width, in columns of the terminal, before a column is left out.
 _SENTENCE_WIDTH = 32
 #: The field with the name of the context.
@@ -303,7 +303,7 @@ def fit(columns: Sequence[Column], records: Sequence[Record], width: int | None)
 
 def _format_columns(columns: Sequence[Column], records: Sequence[Record]) -> list[list[str]]:
     """Return the texts of all records, by column."""
-    return [[column.text(record) for record in records] for column in columns]
+    return [[column.format(record) for record in records] for column in columns]
 
 
 def measure(text: str) -> int:
@@ -327,12 +327,12 @@ def _measure_narrowest(column: Column, texts: Sequence[str], width: int) -> int:
 
 def _sum_widths(widths: Iterable[int]) -> int:
     """Return the width of a line with these columns and the gaps between them."""
-    return sum(width + len(_GAP) for width in widths) - len(_GAP)
+    return sum(width + len(_COLUMN_GAP) for width in widths) - len(_COLUMN_GAP)
 
 
 def _join_cells(cells: Iterable[str], widths: Iterable[int]) -> str:
     padded = (text + " " * (width - measure(text)) for text, width in zip(cells, widths, strict=True))
-    return _GAP.join(padded).rstrip(" ")
+    return _COLUMN_GAP.join(padded).rstrip(" ")
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -352,7 +352,7 @@ def _wrap(text: str, width: int) -> list[str]:
 def _stack(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
     """Return a line for each value, behind its label, and an empty line between two records. A value is below
     its label if the terminal has no room for the longest word of the value behind the label."""
-    start = max((measure(column.label) for column in columns), default=0) + len(_GAP)
+    start = max((measure(column.label) for column in columns), default=0) + len(_COLUMN_GAP)
     lines: list[str] = []
     for record in zip(*cells, strict=True):
         lines += [""] if lines else []
@@ -365,7 +365,7 @@ def _stack(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int
                 first, *others = _wrap(text, width - start)
                 lines += [terminal.style(label, bold=True) + first, *(" " * start + each for each in others)]
             else:
-                indent = _GAP if longest + len(_GAP) <= width else ""
+                indent = _COLUMN_GAP if longest + len(_COLUMN_GAP) <= width else ""
                 lines.append(terminal.style(column.label, bold=True))
                 lines += [indent + each for each in _wrap(text, width - len(indent))]
     return lines
@@ -382,7 +382,7 @@ def show(result: Result, format: Format) -> None:
             show(result.table, Format())
         _show_text(result.text, is_diff=result.is_diff)
     else:
-        _show_table(arrange(result, format, terminal.width()))
+        _show_table(arrange(result, format, terminal.get_width()))
 
 
 def show_all(results: Sequence[ContextResult], format: Format) -> None:
@@ -393,7 +393,7 @@ def show_all(results: Sequence[ContextResult], format: Format) -> None:
         return
     tables = [each for each in results if not isinstance(each.result, Report)]
     if tables:
-        _show_table(arrange(combine(tables), format, terminal.width()))
+        _show_table(arrange(combine(tables), format, terminal.get_width()))
     else:
         _refuse_columns(format)
     for context, result in results:
@@ -436,8 +436,8 @@ def redraw(table: Table, first: str, notes: Sequence[str]) -> None:
     """Replace what the terminal shows by a first line, the lines of a table that fit, and notes."""
     below = [*_describe_left_out(table), *notes]
     # The cursor takes the last line.
-    room = terminal.height() - sum(map(terminal.height_of, [first, *below])) - 1
-    heights = [terminal.height_of(each) for each in table.lines]
+    room = terminal.get_height() - sum(map(terminal.count_lines, [first, *below])) - 1
+    heights = [terminal.count_lines(each) for each in table.lines]
     kept = len(heights)
     if sum(heights) > room:
         kept = next(at for at in range(kept) if sum(heights[: at + 1]) > room - 1)
@@ -451,10 +451,10 @@ def _show_text(text: str, *, is_diff: bool) -> None:
     terminal.show(*(terminal.style(each, colour=colour) for each, colour in zip(lines, colours, strict=True)))
 
 
-def report_lines(report: Report) -> list[str]:
+def format_report(report: Report) -> list[str]:
     """Return the lines of a report, for standard error above a question."""
     table = report.table
-    lines = arrange(table, Format(), terminal.width()).lines if table and table.records else ()
+    lines = arrange(table, Format(), terminal.get_width()).lines if table and table.records else ()
     return [*map(click.unstyle, lines), *report.text.rstrip("\n").splitlines()]
 
 

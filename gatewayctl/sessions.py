@@ -43,7 +43,7 @@ def format_address(record: Record) -> str:
     return format_value(record.get("ip_address") or record.get("ipv6_address"))
 
 
-_ADDRESS = Column("ip_address", HIGH, value=format_address)
+_ADDRESS_COLUMN = Column("ip_address", HIGH, value=format_address)
 
 
 def _add_columns(*columns: Column) -> tuple[Column, ...]:
@@ -54,19 +54,20 @@ def _add_columns(*columns: Column) -> tuple[Column, ...]:
 
 
 LIST_COLUMNS = _add_columns(
-    Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), _ADDRESS, Column("interface"),
-    Column("rate_down", title="Down"), Column("rate_up", title="Up"), Column("started_at"),
-    Column("mac_address", WIDE), Column("access_interface", WIDE), Column("state", WIDE),
+    Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), _ADDRESS_COLUMN,
+    Column("interface"), Column("rate_down", title="Down"), Column("rate_up", title="Up"),
+    Column("started_at"), Column("mac_address", WIDE), Column("access_interface", WIDE),
+    Column("state", WIDE),
 )  # fmt: skip
 #: Columns for a search, which tell the device and the line of a subscriber.
 SEARCH_COLUMNS = _add_columns(
-    Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), _ADDRESS,
+    Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), _ADDRESS_COLUMN,
     Column("interface", LOW), Column("mac_address", HIGH), Column("access_interface", HIGH),
     Column("state", LOW), Column("started_at"), Column("rate_down", WIDE, "Down"),
     Column("rate_up", WIDE, "Up"),
 )  # fmt: skip
 _AFFECTED_COLUMNS = (
-    Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), _ADDRESS,
+    Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), _ADDRESS_COLUMN,
     Column("mac_address", HIGH), Column("interface"),
 )  # fmt: skip
 
@@ -76,7 +77,7 @@ def list_affected(records: Sequence[Record]) -> ResultList:
     return ResultList(records, _AFFECTED_COLUMNS)
 
 
-def session_path(id: object) -> str:
+def get_session_path(id: object) -> str:
     """Return the path of a session in the API."""
     return f"{PATH}/{quote(str(id), safe='')}"
 
@@ -200,7 +201,7 @@ def find_session(gateway: RemoteGateway, target: Target) -> Record:
     only = _require_one(target, candidates)
     if Kind.ID in only.kinds:
         return only.record
-    detail: Record = gateway.get(session_path(only.record["id"]))
+    detail: Record = gateway.get(get_session_path(only.record["id"]))
     return detail
 
 
@@ -228,7 +229,7 @@ def _list_online(gateway: RemoteGateway, kind: Kind, text: str) -> Sequence[Reco
     if kind is not Kind.ID:
         return gateway.list_records(PATH, "sessions", {_FIELDS[kind]: text})
     try:
-        return [gateway.get(session_path(text))]
+        return [gateway.get(get_session_path(text))]
     except NoSuchRecord:
         return []
 

@@ -47,17 +47,17 @@ def can_redraw() -> bool:
     return is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def width() -> int | None:
+def get_width() -> int | None:
     """Return the number of columns of the terminal; None without a terminal."""
     return shutil.get_terminal_size().columns if is_terminal() else None
 
 
-def height() -> int:
+def get_height() -> int:
     """Return the number of lines of the terminal."""
     return shutil.get_terminal_size().lines
 
 
-def height_of(text: str) -> int:
+def count_lines(text: str) -> int:
     """Return the number of lines that a text, which may be styled, takes on the terminal."""
     columns = max(1, shutil.get_terminal_size().columns)
     return max(1, -(-len(click.unstyle(text)) // columns))

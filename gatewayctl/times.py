@@ -16,12 +16,13 @@ from gatewayctl.cli import get_label
 from gatewayctl.terminal import complain
 
 #: Forms of a time, for help texts.
-FORMS = "2h (ago), 02:13, yesterday 02:13, 2026-03-01, ISO 8601 or epoch seconds"
-_RULE = "must be a time, such as 2h, 02:13, yesterday 02:13, 2026-03-01 02:13, ISO 8601 or epoch seconds"
-_CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d))?"
-_DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1}
-_TEXT = re.compile(
-    rf"(?:(?P<day>{'|'.join(_DAYS)})|(?P<date>\d{{4}}-\d\d-\d\d))?(?:(?:^|[ T]){_CLOCK})?", re.ASCII
+TIME_FORMS = "2h (ago), 02:13, yesterday 02:13, 2026-03-01, ISO 8601 or epoch seconds"
+_TIME_RULE = "must be a time, such as 2h, 02:13, yesterday 02:13, 2026-03-01 02:13, ISO 8601 or epoch seconds"
+_TIME_OF_DAY = r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d))?"
+_DAY_OFFSETS = {"today": 0, "yesterday": -1, "tomorrow": 1}
+_LOCAL_TIME = re.compile(
+    rf"(?:(?P<day>{'|'.join(_DAY_OFFSETS)})|(?P<date>\d{{4}}-\d\d-\d\d))?(?:(?:^|[ T]){_TIME_OF_DAY})?",
+    re.ASCII,
 )
 
 
@@ -44,7 +45,7 @@ def parse_typed_time(text: str, now: float, zone: tzinfo | None = None, *, ahead
         # A number has no other form, and its error says what it may be.
         if is_number(text):
             raise
-    match = _TEXT.fullmatch(text)
+    match = _LOCAL_TIME.fullmatch(text)
     try:
         # Before durations: 02:13:05 is a time of day.
         if match is not None and text:
@@ -52,7 +53,7 @@ def parse_typed_time(text: str, now: float, zone: tzinfo | None = None, *, ahead
             return TypedTime(_compute_local(match, today, now, zone, ahead), is_local=True)
         seconds = parse_duration(text.removesuffix(" ago"))
     except (ValueError, OverflowError) as error:
-        raise ValueError(_RULE) from error
+        raise ValueError(_TIME_RULE) from error
     return TypedTime(now + seconds if ahead and not text.endswith(" ago") else now - seconds)
 
 
@@ -71,7 +72,7 @@ def _compute_local(match: re.Match[str], today: date, now: float, zone: tzinfo |
     if match["date"]:
         return compute(date.fromisoformat(match["date"]))
     if match["day"]:
-        return compute(today + timedelta(_DAYS[match["day"]]))
+        return compute(today + timedelta(_DAY_OFFSETS[match["day"]]))
     if ahead:
         return compute(today) if compute(today) > now else compute(today + timedelta(1))
     return compute(today) if compute(today) <= now else compute(today - timedelta(1))
@@ -95,7 +96,7 @@ class TimeType(click.ParamType[str]):
             try:
                 formatted = format_utc(typed.at)
             except (ValueError, OverflowError) as error:
-                raise ValueError(_RULE) from error
+                raise ValueError(_TIME_RULE) from error
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if typed.is_local and param is not None and not (ctx and ctx.resilient_parsing):

@@ -22,7 +22,7 @@ DEFAULT_URL = "https://localhost:8443"
 _THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
 
 #: Header, claims and signature of a JSON Web Token (RFC 7515 section 7.1).
-_TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+_TOKEN_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 #: End of the year 9998 in epoch seconds. A later time cannot be shown in every time zone.
 _LAST_TIME = 253_370_764_799
 
@@ -58,7 +58,7 @@ class Contexts:
     """All contexts by name, and the name of the current one."""
 
     current: str | None = None
-    known: Mapping[str, Context] = field(default_factory=dict)
+    by_name: Mapping[str, Context] = field(default_factory=dict)
 
     def choose(self, name: str | None, environment: Mapping[str, str]) -> Context:
         """Return the context of a name, otherwise that of GATEWAY_URL, otherwise the current one. Raises
@@ -73,18 +73,18 @@ class Contexts:
 
     def get(self, name: str) -> Context:
         """Return the context of a name. Raises BadContext for an unknown name."""
-        if name not in self.known:
-            names = ", ".join(self.known) or "none yet"
+        if name not in self.by_name:
+            names = ", ".join(self.by_name) or "none yet"
             raise BadContext(f"there is no context {name!r}; known contexts: {names}")
-        return self.known[name]
+        return self.by_name[name]
 
     def find(self, url: str, ca: str | None, name: str | None = None) -> Context:
         """Return the context of a URL, preferably the current one, or a new one called HOST:PORT. With a
         name, return the context of that name, without its token if it had another URL. Raises BadContext."""
         checked = check_url(url)
         new = Context(name or urlsplit(checked).netloc, checked, ca)
-        names = [name] if name else [self.current or "", new.name, *self.known]
-        known = (self.known[each] for each in names if each in self.known)
+        names = [name] if name else [self.current or "", new.name, *self.by_name]
+        known = (self.by_name[each] for each in names if each in self.by_name)
         context = next((each for each in known if each.url == checked), new)
         return replace(context, ca=ca or context.ca)
 
@@ -92,18 +92,18 @@ class Contexts:
         """Return these contexts with another one, which becomes the current one if `current`, or if there is
         none."""
         name = context.name if current or self.current is None else self.current
-        return Contexts(name, {**self.known, context.name: context})
+        return Contexts(name, {**self.by_name, context.name: context})
 
     def remove(self, name: str) -> "Contexts":
         """Return these contexts without that of a name. Raises BadContext for an unknown name."""
         self.get(name)
-        left = {key: context for key, context in self.known.items() if key != name}
+        left = {key: context for key, context in self.by_name.items() if key != name}
         return Contexts(None if self.current == name else self.current, left)
 
 
 def is_token(text: str) -> bool:
     """Return True if a text has the form of a JSON Web Token, so that a header can contain it."""
-    return _TOKEN.fullmatch(text) is not None and isinstance(_parse_claims(text), dict)
+    return _TOKEN_PATTERN.fullmatch(text) is not None and isinstance(_parse_claims(text), dict)
 
 
 def _parse_claims(token: str) -> Any:
@@ -182,7 +182,7 @@ def _parse_context(name: str, fields: Mapping[str, Any]) -> Context:
 
 
 def _format_document(contexts: Contexts) -> bytes:
-    known = {name: asdict(context) for name, context in contexts.known.items()}
+    known = {name: asdict(context) for name, context in contexts.by_name.items()}
     for fields in known.values():
         del fields["name"]
     return json.dumps({"current": contexts.current, "contexts": known}, indent=2).encode() + b"\n"

@@ -25,7 +25,7 @@ _CONNECT_SECONDS = 5.0
 _TIMEOUT_SECONDS = 60.0
 _PAGE_SIZE = 2000
 #: Remedy for a host on which no process listens at the port.
-_CONNECTION_REFUSED = "on the gateway, look with: systemctl status gateway-api, and journalctl -u gateway-api"
+_REFUSED_REMEDY = "on the gateway, look with: systemctl status gateway-api, and journalctl -u gateway-api"
 
 
 class Answer(NamedTuple):
@@ -143,7 +143,7 @@ class RemoteGateway:
             # An error of requests, or a CA certificate that cannot be read.
             lines = [f"no response from a gateway at {self.context.url}: {_find_reason(error)}"]
             if any(isinstance(each, ConnectionRefusedError) for each in _list_causes(error)):
-                lines.append(_CONNECTION_REFUSED)
+                lines.append(_REFUSED_REMEDY)
             raise NoResponse(*lines) from error
 
     def _parse(self, response: requests.Response) -> Answer:

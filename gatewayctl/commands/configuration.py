@@ -31,13 +31,13 @@ CONFIGURATION_PATH = "/system/config"
 _MAX_LEVELS = 32
 #: The number of the running configuration among the revisions.
 _RUNNING = "0"
-_REVISIONS = (
+_REVISION_COLUMNS = (
     Column("revision", IDENTITY), Column("committed_at", IDENTITY), Column("author"),
     Column("comment", wraps=True),
 )  # fmt: skip
 
 #: Prefix of the path of an error in the first operation.
-_OPERATION = re.compile(r"^operations\.0(\.|: )")
+_OPERATION_PREFIX = re.compile(r"^operations\.0(\.|: )")
 
 
 class RemoteCandidate:
@@ -79,7 +79,7 @@ class RemoteCandidate:
             response = self._request("POST", "/edit", {"operations": [operation]})
         except Refused as error:
             # There is only one operation, so its number is left out.
-            raise Refused(*(_OPERATION.sub("", line) for line in error.lines)) from error
+            raise Refused(*(_OPERATION_PREFIX.sub("", line) for line in error.lines)) from error
         self._is_staged = True
         # An older gateway does not return the path.
         return str(response["paths"][0] if response else operation["path"])
@@ -472,7 +472,7 @@ def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
     With REVISION, show when and by whom it was committed, and its values.
     """
     if revision is None:
-        return ResultList(_list_revisions(gateway), _REVISIONS)
+        return ResultList(_list_revisions(gateway), _REVISION_COLUMNS)
     if revision == _RUNNING:
         return Sheet({**_list_revisions(gateway)[0], "configuration": gateway.get(CONFIGURATION_PATH)})
     return Sheet(gateway.get(f"{CONFIGURATION_PATH}/archive/{revision}"))

@@ -26,7 +26,7 @@ def _list_trunks(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str,
     return [(trunk, "") for trunk in gateway.get("/system/config")["interfaces"]["trunks"]]
 
 
-_ID = re.compile("[0-9a-z]+-[0-9]+", re.ASCII)
+_EVENT_ID = re.compile("[0-9a-z]+-[0-9]+", re.ASCII)
 #: Fields of all events: CSV has the same fields on each line.
 _FIELDS = (
     "event_id", "event", "at", "id", "type", "username", "reason", "ip_address", "mac_address",
@@ -80,7 +80,7 @@ def events(
     After a lost connection, the command resumes after the last event. A gap means that events were lost:
     list the sessions again. The format json has one object per line.
     """
-    if after is not None and not _ID.fullmatch(after):
+    if after is not None and not _EVENT_ID.fullmatch(after):
         # In a header, the API treats an invalid id as one that is too old.
         raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
     signals = SignalWatcher()

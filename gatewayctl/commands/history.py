@@ -11,7 +11,7 @@ from gatewayctl.completion import complete_logged_value
 from gatewayctl.errors import CommandError, ExitStatus
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, add_wide_columns
 from gatewayctl.texts import escape, format_time, format_value
-from gatewayctl.times import FORMS, TimeType
+from gatewayctl.times import TIME_FORMS, TimeType
 
 
 def _format_end(record: Record) -> str:
@@ -27,7 +27,7 @@ def _format_start(record: Record) -> str:
     return f"{format_time(record['started_at'])}{mark}"
 
 
-_SESSIONS = add_wide_columns(
+_SESSION_COLUMNS = add_wide_columns(
     (
         Column("id", IDENTITY), Column("username", IDENTITY),
         Column("ip_address", HIGH, value=sessions.format_address), Column("mac_address", LOW),
@@ -43,21 +43,23 @@ _SESSIONS = add_wide_columns(
         "interface", "outer_vlan_id", "inner_vlan_id", "packets_in", "packets_out",
     ),
 )  # fmt: skip
-_FLAPPING_SUBSCRIBERS = (
+_FLAPPING_COLUMNS = (
     Column("username", IDENTITY), Column("sessions", HIGH), Column("mac_address", LOW),
     Column("access_interface"), Column("started_at", title="Last start"),
     Column("reason", title="Last reason"),
 )  # fmt: skip
-_FAILED_SIGN_ONS = (
+_SIGN_ON_COLUMNS = (
     Column("username", IDENTITY), Column("mac_address", IDENTITY), Column("access_interface"),
     Column("reason", HIGH), Column("attempts"), Column("first_at", LOW), Column("last_at", HIGH),
 )  # fmt: skip
-_TIMELINE = (
+_TIMELINE_COLUMNS = (
     Column("at", IDENTITY), Column("event"), Column("session_id", LOW), Column("author", title="By"),
     Column("message", IDENTITY, wraps=True),
 )  # fmt: skip
 
-_since = click.option("--since", metavar="TIME", type=TimeType(), help=f"Only from this time on: {FORMS}.")
+_since = click.option(
+    "--since", metavar="TIME", type=TimeType(), help=f"Only from this time on: {TIME_FORMS}."
+)
 _until = click.option("--until", metavar="TIME", type=TimeType(), help="Only before this time.")
 #: The history may have millions of records, and the audit log a hundred thousand.
 _limit = cli.limit_option(default=100, show_default=True)
@@ -71,7 +73,7 @@ _limit = cli.limit_option(default=100, show_default=True)
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="Only this MAC address, in any spelling.")
 @click.option("--interface", metavar="NAME", help="Only this interface or access interface.")
 @click.option(
-    "--at", metavar="TIME", type=TimeType(), help=f"Only sessions that were up at this time: {FORMS}."
+    "--at", metavar="TIME", type=TimeType(), help=f"Only sessions that were up at this time: {TIME_FORMS}."
 )
 @_since
 @_until
@@ -90,7 +92,7 @@ def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     records = gateway.list_records("/subscribers/history", "sessions", query, limit)
     if not records:
         raise CommandError(ExitStatus.REFUSED, "no session matches")
-    return ResultList(records, _SESSIONS)
+    return ResultList(records, _SESSION_COLUMNS)
 
 
 @cli.command("failed-sign-ons")
@@ -117,7 +119,7 @@ def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultL
     records = gateway.list_records("/subscribers/failed-sign-ons", "failures", query, limit)
     if not records:
         raise CommandError(ExitStatus.REFUSED, "no failed sign-on matches")
-    return ResultList(records, _FAILED_SIGN_ONS)
+    return ResultList(records, _SIGN_ON_COLUMNS)
 
 
 @cli.command()
@@ -126,8 +128,8 @@ def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultL
 @cli.read_command
 def timeline(gateway: RemoteGateway, target: sessions.Target, limit: int) -> ResultList:
     """List what happened to a subscriber, and who did it, the newest first. TARGET may be offline."""
-    path = f"{sessions.session_path(sessions.find_past_session(gateway, target)['id'])}/timeline"
-    return ResultList(gateway.list_records(path, "entries", {}, limit), _TIMELINE)
+    path = f"{sessions.get_session_path(sessions.find_past_session(gateway, target)['id'])}/timeline"
+    return ResultList(gateway.list_records(path, "entries", {}, limit), _TIMELINE_COLUMNS)
 
 
 @cli.command()
@@ -137,7 +139,7 @@ def timeline(gateway: RemoteGateway, target: sessions.Target, limit: int) -> Res
 @cli.read_command
 def flapping(gateway: RemoteGateway, **query: Any) -> ResultList:
     """List the subscribers with the most sessions in a window of time, by default the last day."""
-    return ResultList(gateway.get("/subscribers/flapping", **query)["subscribers"], _FLAPPING_SUBSCRIBERS)
+    return ResultList(gateway.get("/subscribers/flapping", **query)["subscribers"], _FLAPPING_COLUMNS)
 
 
 def _describe_change(record: Record) -> str:
@@ -153,7 +155,7 @@ def _describe_change(record: Record) -> str:
     return message
 
 
-_AUDIT_RECORDS = (
+_AUDIT_COLUMNS = (
     Column("at", IDENTITY), Column("user", IDENTITY), Column("role", LOW), Column("address"),
     Column("action", HIGH), Column("result", HIGH), Column("status", LOW), Column("count", LOW),
     Column("path", IDENTITY, "Path or message", _describe_change, wraps=True),
@@ -174,4 +176,4 @@ _AUDIT_RECORDS = (
 @cli.read_command
 def audit(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """List the changes and the refused requests, the newest first. Requires the role admin."""
-    return ResultList(gateway.list_records("/audit", "records", query, limit), _AUDIT_RECORDS)
+    return ResultList(gateway.list_records("/audit", "records", query, limit), _AUDIT_COLUMNS)

@@ -24,7 +24,7 @@ _RUNNING = "running"
 _POLL_SECONDS = 0.5
 
 
-def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def add_where_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that can start a job."""
     fields = {**dict.fromkeys(SessionFilter.__struct_fields__), "type": SessionTypeFilter}
     where = click.option(
@@ -104,7 +104,7 @@ _COLUMNS = (
 _job = click.argument("job", metavar="ID", type=complete_field(_PATH, "jobs", "id", "state"))
 
 
-def _job_path(job: str) -> str:
+def _get_job_path(job: str) -> str:
     return f"{_PATH}/{quote(job, safe='')}"
 
 
@@ -126,7 +126,7 @@ jobs.add_command(
 @cli.read_command
 def show(gateway: RemoteGateway, job: str) -> Sheet:
     """Show one job with its failures."""
-    return Sheet(gateway.get(_job_path(job)))
+    return Sheet(gateway.get(_get_job_path(job)))
 
 
 @jobs.command()
@@ -134,6 +134,6 @@ def show(gateway: RemoteGateway, job: str) -> Sheet:
 @cli.change_command
 def cancel(gateway: RemoteGateway, job: str) -> Report:
     """Cancel a job: it takes no further session."""
-    record = gateway.send("DELETE", _job_path(job))
+    record = gateway.send("DELETE", _get_job_path(job))
     state, done, total = escape(record["state"]), record["done"], record["total"]
     return Report(f"job {record['id']} is {state} after {done} of {total}", record)

@@ -68,7 +68,7 @@ def _find_context(ctx: click.Context, file: ContextsFile, url: str | None, ca: s
     """Return the context to log in to, with an absolute path of its CA certificate."""
     name = cli.get_shared_option(ctx, "context")
     contexts = file.read()
-    if url is None and (name is None or name in contexts.known):
+    if url is None and (name is None or name in contexts.by_name):
         context = contexts.choose(name, os.environ)
     else:
         url = url or os.environ.get("GATEWAY_URL") or DEFAULT_URL
@@ -122,7 +122,7 @@ def list_(ctx: click.Context) -> None:
     """List the contexts, and why a token is not valid. Tokens are not shown."""
     contexts = ContextsFile(os.environ).read()
     records = []
-    for context in contexts.known.values():
+    for context in contexts.by_name.values():
         problem = context.describe_token_problem(time.time())
         records.append(
             {

@@ -78,7 +78,7 @@ def _format_counter(name: str) -> Callable[[Record], str]:
     return lambda record: format_size((record.get("stats") or {}).get(name))
 
 
-_INTERFACES = (
+_INTERFACE_COLUMNS = (
     Column("ifindex", LOW), Column("name", IDENTITY), Column("type", HIGH), Column("oper_state", HIGH),
     Column("mtu", LOW), Column("mac_address"), Column("parent"),
     Column("addresses", HIGH, value=_format_addresses, wraps=True),
@@ -86,37 +86,37 @@ _INTERFACES = (
     Column("tx_bytes", value=_format_counter("tx_bytes")),
     Column("admin_state", WIDE), Column("master", WIDE),
 )  # fmt: skip
-_VLANS = (
+_VLAN_COLUMNS = (
     Column("name", IDENTITY), Column("trunk"), Column("outer_vlan_id"), Column("vlan_id"),
     Column("protocol", LOW), Column("oper_state", HIGH), Column("session_count", HIGH), Column("created_at"),
 )  # fmt: skip
-_SHAPERS = (
+_SHAPER_COLUMNS = (
     Column("session_id", IDENTITY), Column("username", IDENTITY), Column("interface"),
     Column("ifb_device", title="IFB"), Column("rate_down_bps", HIGH, "Down"),
     Column("rate_up_bps", HIGH, "Up"), Column("overhead_profile"), Column("qdisc", LOW),
     Column("overhead", WIDE), Column("mpu", WIDE), Column("rate_expires_at", WIDE),
 )  # fmt: skip
-_PROFILES = (
+_PROFILE_COLUMNS = (
     Column("name", IDENTITY), Column("overhead"), Column("mpu"), Column("description", wraps=True),
 )  # fmt: skip
-_ROUTES = (
+_ROUTE_COLUMNS = (
     Column("dst", IDENTITY), Column("gateway", HIGH), Column("dev", HIGH), Column("protocol"),
     Column("table", HIGH), Column("metric", LOW), Column("session_id"), Column("scope", WIDE),
     Column("type", WIDE), Column("prefsrc", WIDE, "Source address"),
 )  # fmt: skip
-_CGNAT_SESSIONS = (
+_CGNAT_COLUMNS = (
     Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), Column("ip_address", HIGH),
     Column("interface"), Column("vrf_name"), Column("handoff_interface", title="Handoff"),
     Column("handoff_gateway"), Column("started_at"), Column("vrf_table", WIDE),
 )  # fmt: skip
-_DEMUX_VLANS = (*_VLANS, Column("state", HIGH, "Demux"))
-_NEIGHBOURS = (
+_DEMUX_COLUMNS = (*_VLAN_COLUMNS, Column("state", HIGH, "Demux"))
+_NEIGHBOUR_COLUMNS = (
     Column("address", IDENTITY, "Neighbour"), Column("family", LOW), Column("hostname", LOW, "Host"),
     Column("remoteAs", HIGH, "AS"), Column("state", IDENTITY), Column("peerUptime", HIGH, "Uptime"),
     Column("pfxRcd", title="Prefixes in"), Column("pfxSnt", title="Prefixes out"),
     Column("desc", title="Description", wraps=True),
 )  # fmt: skip
-_FAULTS = (
+_FAULT_COLUMNS = (
     Column("kind", IDENTITY), Column("object", IDENTITY), Column("session_id", HIGH),
     Column("reason", IDENTITY, wraps=True), Column("since"),
 )  # fmt: skip
@@ -132,34 +132,34 @@ def bgp(gateway: RemoteGateway) -> ResultList:
         for family, about in families.items()
         for address, peer in about.get("peers", {}).items()
     ]
-    return ResultList(neighbours, _NEIGHBOURS)
+    return ResultList(neighbours, _NEIGHBOUR_COLUMNS)
 
 
 interfaces = create_list_command(
-    "interfaces", "List the interfaces of the gateway.", "/interfaces", ListInterfaces, _INTERFACES
+    "interfaces", "List the interfaces of the gateway.", "/interfaces", ListInterfaces, _INTERFACE_COLUMNS
 )
 vlans = create_list_command(
-    "vlans", "List the VLANs that the demux has made.", "/interfaces/vlans", ListVlans, _VLANS
+    "vlans", "List the VLANs that the demux has made.", "/interfaces/vlans", ListVlans, _VLAN_COLUMNS
 )
 qos = create_list_command(
-    "qos", "List the shapers of the sessions.", "/qos", ListQos, _SHAPERS,
+    "qos", "List the shapers of the sessions.", "/qos", ListQos, _SHAPER_COLUMNS,
     alternative=Alternative(
         "--profiles", "List the overhead profiles instead.",
-        lambda gateway: ResultList(gateway.get("/qos/profiles")["profiles"], _PROFILES),
+        lambda gateway: ResultList(gateway.get("/qos/profiles")["profiles"], _PROFILE_COLUMNS),
     ),
 )  # fmt: skip
 routes = create_list_command(
-    "routes", "List the routes of the kernel.", "/routing/routes", ListRoutes, _ROUTES
+    "routes", "List the routes of the kernel.", "/routing/routes", ListRoutes, _ROUTE_COLUMNS
 )
 cgnat = create_list_command(
     "cgnat", "List the sessions that are steered to the CGNAT appliance.", "/cgnat/sessions",
-    ListCgnatSessions, _CGNAT_SESSIONS,
+    ListCgnatSessions, _CGNAT_COLUMNS,
     alternative=Alternative(
         "--stats", "Count the sessions instead.", lambda gateway: Sheet(gateway.get("/cgnat/stats"))
     ),
 )  # fmt: skip
 demux = create_list_command(
-    "demux", "List the VLANs of the demux with their state.", "/demux/state", GetDemuxState, _DEMUX_VLANS,
+    "demux", "List the VLANs of the demux with their state.", "/demux/state", GetDemuxState, _DEMUX_COLUMNS,
     alternative=Alternative(
         "--config", "Show the demux section of the running configuration instead.",
         lambda gateway: Sheet(gateway.get("/demux/config")),
@@ -167,5 +167,5 @@ demux = create_list_command(
 )  # fmt: skip
 faults = create_list_command(
     "faults", "List what the gateway could not repair in the data plane.", "/system/faults", ListFaults,
-    _FAULTS,
+    _FAULT_COLUMNS,
 )  # fmt: skip

@@ -323,7 +323,7 @@ def _change(gateway: RemoteGateway, change: RateChange, terms: Record) -> None:
     """Change the rates of a session, and retry while the gateway does not respond. Raises ClientError."""
     for pause in (*_PAUSES_SECONDS, None):
         try:
-            path = f"{sessions.session_path(change.session['id'])}/rate"
+            path = f"{sessions.get_session_path(change.session['id'])}/rate"
             gateway.send("PUT", path, _format_body(change.row, terms))
             return
         except NoResponse:
@@ -362,7 +362,7 @@ def _rate_option(name: str, field: str, help: str) -> Callable[[cli.Decorated], 
     "--until", metavar="TIME", type=TimeType(ahead=True),
     help="The former rates return then: 06:00, tomorrow 06:00, 2026-12-24, ISO 8601 or epoch seconds.",
 )  # fmt: skip
-@jobs.where_options
+@jobs.add_where_options
 @click.option("--file", metavar="FILE", help="Rates of many sessions, as CSV; - is standard input.")
 @click.option("--skip-bad", is_flag=True, help="Ignore bad lines of the file.")
 @click.option("--offline-ok", is_flag=True, help="An offline subscriber is not a failure.")
@@ -410,7 +410,7 @@ def rate(
         return _preview(gateway, session, {**rates, **terms})
     who = sessions.describe_subscriber(session)
     complain([f"changing the rates of session {session['id']}, {who}"])
-    response = gateway.send("PUT", f"{sessions.session_path(session['id'])}/rate", {**rates, **terms})
+    response = gateway.send("PUT", f"{sessions.get_session_path(session['id'])}/rate", {**rates, **terms})
     until = f", until {format_time(response['rate_expires_at'])}" if "rate_expires_at" in response else ""
     down, up = format_bps(response["rate_down_bps"]), format_bps(response["rate_up_bps"])
     return Report(f"{response['message']}, {who}: {down} down, {up} up{until}", response)

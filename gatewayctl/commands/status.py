@@ -13,7 +13,7 @@ from gatewayctl.texts import NOTHING, format_time, format_value
 
 #: States of dependencies in which nobody has to act.
 _GOOD_STATES = {"ok", "unused", "unknown"}
-_DEPENDENCIES = (
+_DEPENDENCY_COLUMNS = (
     Column("name", IDENTITY, "Dependency"),
     Column("state", IDENTITY),
     Column("message", IDENTITY, wraps=True),
@@ -37,7 +37,7 @@ def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
     if detail:
         dependencies = gateway.get("/system/health/detail")["dependencies"]
         is_good = all(map(is_well, dependencies))
-        return ResultList(dependencies, _DEPENDENCIES, _get_status(is_good))
+        return ResultList(dependencies, _DEPENDENCY_COLUMNS, _get_status(is_good))
     record = gateway.get("/system/health")
     return Sheet(record, _get_status(not record["unavailable_sources"]))
 
@@ -91,10 +91,10 @@ _COLUMNS = (
     Column("vrf_steered_sessions", title="Steered to CGNAT"), Column("down_bps"), Column("up_bps"),
     Column("faults"), Column("is_staged", title="Candidate", value=_describe_candidate, wraps=True),
 )  # fmt: skip
-_UNAVAILABLE = Column("unavailable", wraps=True)
+_UNAVAILABLE_COLUMN = Column("unavailable", wraps=True)
 
 #: Functions that return the fields of the status from the response of a path.
-_PARTS: dict[str, Callable[[Any], Record]] = {
+_STATUS_PARTS: dict[str, Callable[[Any], Record]] = {
     "/system/health/detail": lambda data: {"dependencies": data["dependencies"]},
     "/cgnat/stats": lambda data: {"vrf_steered_sessions": data["vrf_steered_sessions"]},
     "/interfaces/traffic": lambda data: {
@@ -121,12 +121,12 @@ def status(gateway: RemoteGateway) -> Sheet:
     health = gateway.get("/system/health")
     record: Record = {"url": gateway.context.url, **health, **gateway.get("/subscribers/summary")}
     record |= dict.fromkeys(_FIELDS) | {"unavailable": []}
-    for path, get_fields in _PARTS.items():
+    for path, get_fields in _STATUS_PARTS.items():
         try:
             record |= get_fields(gateway.get(path))
         except ClientError as error:
             # The other parts are the more important then.
             record["unavailable"].append(f"{path}: {error.lines[0]}")
     is_good = record["dependencies"] is not None and all(map(is_well, record["dependencies"]))
-    columns = (*_COLUMNS, _UNAVAILABLE) if record["unavailable"] else _COLUMNS
+    columns = (*_COLUMNS, _UNAVAILABLE_COLUMN) if record["unavailable"] else _COLUMNS
     return Sheet(record, _get_status(is_good and not health["unavailable_sources"]), columns)

@@ -141,7 +141,7 @@ def summary(gateway: RemoteGateway) -> Sheet:
 @click.option(
     "--interface", metavar="NAME", type=_interface_type, help="All sessions on this access interface."
 )
-@jobs.where_options
+@jobs.add_where_options
 @cli.dry_run_option
 @cli.yes_option
 @cli.change_command
@@ -189,7 +189,7 @@ def _disconnect_each(gateway: RemoteGateway, records: Sequence[Record]) -> Repor
         for each in records:
             who = sessions.describe_subscriber(each)
             try:
-                messages.append(gateway.send("DELETE", sessions.session_path(each["id"]))["message"])
+                messages.append(gateway.send("DELETE", sessions.get_session_path(each["id"]))["message"])
                 lines.append(f"{messages[-1]}: {who}")
             except ClientError as error:
                 errors.append(error)

@@ -12,18 +12,18 @@ from gatewayctl.client.gateway import Record, RemoteGateway, parse_events
 from gatewayctl.completion import KnownWords
 from gatewayctl.errors import NoResponse
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, StreamPrinter
-from gatewayctl.sessions import Target, find_session, format_address, session_path, target_argument
+from gatewayctl.sessions import Target, find_session, format_address, get_session_path, target_argument
 from gatewayctl.terminal import complain
 from gatewayctl.texts import format_time, format_traffic
 from gatewayctl.times import DurationType, TimeType
 
-_TALKERS = (
+_TALKER_COLUMNS = (
     Column("id", IDENTITY), Column("username", IDENTITY), Column("ip_address", value=format_address),
     Column("access_interface"), Column("down_bps", HIGH, "Down"), Column("up_bps", HIGH, "Up"),
     Column("rate_down", LOW), Column("rate_up", LOW), Column("type", WIDE), Column("interface", WIDE),
     Column("down_pps", WIDE), Column("up_pps", WIDE),
 )  # fmt: skip
-_SAMPLES = (Column("at", IDENTITY), Column("down_bps", title="Down"), Column("up_bps", title="Up"))
+_SAMPLE_COLUMNS = (Column("at", IDENTITY), Column("down_bps", title="Down"), Column("up_bps", title="Up"))
 _SAMPLE_FIELDS = ("at", "interval_ms", "down_bps", "up_bps", "down_pps", "up_pps")
 #: A stream is lost after so many seconds without a sample: there is one a second.
 _SILENCE_SECONDS = 45.0
@@ -39,7 +39,9 @@ _PAUSE_SECONDS = 1.0
 @partial(cli.read_command, refresh=True)
 def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
     """List the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""
-    return ResultList(gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKERS)
+    return ResultList(
+        gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKER_COLUMNS
+    )
 
 
 @cli.command()
@@ -60,7 +62,7 @@ def traffic(gateway: RemoteGateway, **query: Any) -> ResultList:
     TIME is such as 2h (ago), 02:13 or yesterday 02:13, ISO 8601 or epoch seconds. A time in which nothing was
     measured is missing.
     """
-    return ResultList(gateway.get("/interfaces/traffic", **query)["samples"], _SAMPLES)
+    return ResultList(gateway.get("/interfaces/traffic", **query)["samples"], _SAMPLE_COLUMNS)
 
 
 @cli.command()
@@ -75,7 +77,7 @@ def watch(ctx: click.Context, target: Target) -> None:
     """
     gateway = cli.get_gateway(ctx)
     id = find_session(gateway, target)["id"]
-    _follow(gateway, f"{session_path(id)}/traffic", StreamPrinter(cli.get_format(ctx), _SAMPLE_FIELDS))
+    _follow(gateway, f"{get_session_path(id)}/traffic", StreamPrinter(cli.get_format(ctx), _SAMPLE_FIELDS))
     complain([f"session {id} has ended"])
 
 

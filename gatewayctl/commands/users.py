@@ -21,7 +21,7 @@ def _list_users(gateway: RemoteGateway) -> list[Record]:
     return users
 
 
-def _user_path(username: str, *fields: str) -> str:
+def _get_user_path(username: str, *fields: str) -> str:
     if '"' in username or not username.isprintable() or not username:
         raise CommandError(ExitStatus.USAGE, f"no user can have the name {username!r}")
     return format_path(PathSegment(each) for each in ("api", "users", username, *fields))
@@ -66,7 +66,7 @@ def list_(gateway: RemoteGateway) -> ResultList:
 @cli.change_command
 def add(gateway: RemoteGateway, username: str, role: str, password_file: str | None, commit: bool) -> Report:
     """Add a user. You type the password twice."""
-    path = _user_path(username)
+    path = _get_user_path(username)
     if any(each["username"] == username for each in _list_users(gateway)):
         raise CommandError(ExitStatus.REFUSED, f"there is a user {escape(username)} already")
     hashed = _ask_hash(username, password_file)
@@ -82,7 +82,7 @@ def add(gateway: RemoteGateway, username: str, role: str, password_file: str | N
 def password(gateway: RemoteGateway, username: str, password_file: str | None, commit: bool) -> Report:
     """Set the password of a user. You type the password twice."""
     _require_user(gateway, username)
-    path, value = _user_path(username, "password_hash"), _ask_hash(username, password_file)
+    path, value = _get_user_path(username, "password_hash"), _ask_hash(username, password_file)
     return _apply(gateway, {"op": "set", "path": path, "value": value}, commit)
 
 
@@ -94,7 +94,7 @@ def password(gateway: RemoteGateway, username: str, password_file: str | None, c
 def role(gateway: RemoteGateway, username: str, role: str, commit: bool) -> Report:
     """Set the role of a user."""
     _require_user(gateway, username)
-    return _apply(gateway, {"op": "set", "path": _user_path(username, "role"), "value": role}, commit)
+    return _apply(gateway, {"op": "set", "path": _get_user_path(username, "role"), "value": role}, commit)
 
 
 @users.command()
@@ -106,7 +106,7 @@ def remove(gateway: RemoteGateway, username: str, commit: bool, yes: bool) -> Re
     """Remove a user, after asking."""
     _require_user(gateway, username)
     cli.confirm(f"Remove the user {escape(username)}?", yes=yes, otherwise="nothing was removed")
-    return _apply(gateway, {"op": "delete", "path": _user_path(username)}, commit)
+    return _apply(gateway, {"op": "delete", "path": _get_user_path(username)}, commit)
 
 
 @users.command()

@@ -22,7 +22,7 @@ _PATH = "/webhooks"
 _TEST_SECONDS = 12.0
 _POLL_SECONDS = 0.25
 
-_WEBHOOKS = (
+_WEBHOOK_COLUMNS = (
     Column("id", IDENTITY), Column("url", IDENTITY), Column("events"), Column("origin", LOW),
     Column("state", HIGH), Column("failing_since"), Column("paused_until"),
 )  # fmt: skip
@@ -33,7 +33,7 @@ def _describe_error(record: Record) -> str:
     return f"{dropped} dropped: the queue was full" if dropped else format_value(record.get("error"))
 
 
-_DELIVERIES = (
+_DELIVERY_COLUMNS = (
     Column("started_at", IDENTITY), Column("event"), Column("attempt"), Column("result", IDENTITY),
     Column("status"), Column("next_attempt_at"), Column("paused_until", LOW),
     Column("error", HIGH, value=_describe_error, wraps=True), Column("message_id", WIDE),
@@ -42,7 +42,7 @@ _DELIVERIES = (
 _webhook = click.argument("webhook", metavar="ID", type=complete_field(_PATH, "webhooks", "id", "url"))
 
 
-def _webhook_path(webhook: str) -> str:
+def _get_webhook_path(webhook: str) -> str:
     return f"{_PATH}/{quote(webhook, safe='')}"
 
 
@@ -59,7 +59,7 @@ def webhooks() -> None:
 @cli.read_command
 def list_(gateway: RemoteGateway) -> ResultList:
     """List the webhooks."""
-    return ResultList(gateway.get(_PATH)["webhooks"], _WEBHOOKS)
+    return ResultList(gateway.get(_PATH)["webhooks"], _WEBHOOK_COLUMNS)
 
 
 @webhooks.command()
@@ -93,7 +93,7 @@ def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret: str | N
 @cli.read_command
 def show(gateway: RemoteGateway, webhook: str) -> Sheet:
     """Show one webhook."""
-    return Sheet(gateway.get(_webhook_path(webhook)))
+    return Sheet(gateway.get(_get_webhook_path(webhook)))
 
 
 @webhooks.command()
@@ -102,9 +102,9 @@ def show(gateway: RemoteGateway, webhook: str) -> Sheet:
 @cli.change_command
 def remove(gateway: RemoteGateway, webhook: str, yes: bool) -> Report:
     """Delete a webhook with its queue, after asking."""
-    url = escape(gateway.get(_webhook_path(webhook))["url"])
+    url = escape(gateway.get(_get_webhook_path(webhook))["url"])
     cli.confirm(f"Delete the webhook for {url}?", yes=yes, otherwise="nothing was deleted")
-    response = gateway.send("DELETE", _webhook_path(webhook))
+    response = gateway.send("DELETE", _get_webhook_path(webhook))
     return Report(response["message"], response)
 
 
@@ -113,10 +113,10 @@ def remove(gateway: RemoteGateway, webhook: str, yes: bool) -> Report:
 @cli.change_command
 def test(gateway: RemoteGateway, webhook: str) -> Report:
     """Send a message to the receiver at once, and wait for the result."""
-    id = gateway.send("POST", f"{_webhook_path(webhook)}/test")["message_id"]
+    id = gateway.send("POST", f"{_get_webhook_path(webhook)}/test")["message_id"]
     deadline = time.monotonic() + _TEST_SECONDS
     while time.monotonic() < deadline:
-        for each in gateway.get(f"{_webhook_path(webhook)}/deliveries")["deliveries"]:
+        for each in gateway.get(f"{_get_webhook_path(webhook)}/deliveries")["deliveries"]:
             if each["message_id"] == id and each["result"] == "delivered":
                 return Report("delivered", each)
             if each["message_id"] == id:
@@ -133,4 +133,6 @@ def test(gateway: RemoteGateway, webhook: str) -> Report:
 @cli.read_command
 def deliveries(gateway: RemoteGateway, webhook: str) -> ResultList:
     """List the last deliveries of a webhook."""
-    return ResultList(gateway.get(f"{_webhook_path(webhook)}/deliveries")["deliveries"], _DELIVERIES)
+    return ResultList(
+        gateway.get(f"{_get_webhook_path(webhook)}/deliveries")["deliveries"], _DELIVERY_COLUMNS
+    )

@@ -13,11 +13,11 @@ from gateway_api.web.openapi import make_document
 from gateway_contract.contract import interface_text
 from gateway_contract.core.interface import CORE
 from gatewayctl.__main__ import gatewayctl
-from gatewayctl.completion import FILES, generate_program
+from gatewayctl.completion import COMPLETION_FILES, generate_program
 from tools.documents import operations, pages
 
 
-def texts() -> dict[str, str]:
+def generate_files() -> dict[str, str]:
     """Return the texts of all files that come from the code, by path."""
     document = make_document(list_routes(USERS))
     return {
@@ -27,7 +27,10 @@ def texts() -> dict[str, str]:
         f"gateway_api/hub/{HUB.name}.varlink": interface_text(HUB),
         "etc/gateway-api.env": pages.generate_environment_file(),
         **{f"etc/man/{name}": text for name, text in pages.generate_man_pages().items()},
-        **{f"etc/completion/{name}": generate_program(gatewayctl, shell) for shell, name in FILES.items()},
+        **{
+            f"etc/completion/{name}": generate_program(gatewayctl, shell)
+            for shell, name in COMPLETION_FILES.items()
+        },
         **{f"docs/reference/{name}": text for name, text in pages.generate_reference().items()},
         **{f"docs/reference/{name}.md": "".join(page) for name, page in operations.pages(document).items()},
     }
@@ -35,6 +38,6 @@ def texts() -> dict[str, str]:
 
 if __name__ == "__main__":
     root = Path(__file__).parents[2]
-    for path, text in texts().items():
+    for path, text in generate_files().items():
         (root / path).parent.mkdir(exist_ok=True)
         (root / path).write_text(text)

@@ -174,7 +174,7 @@ def _list_options(command: click.Command, omitted: Iterable[str] = ()) -> list[t
 
 def _walk_commands(group: Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
     """Yield the commands of a program and of its groups, with their words."""
-    for name in (name for _, names in group.sections() for name in names):
+    for name in (name for _, names in group.list_sections() for name in names):
         command = group.commands[name]
         if isinstance(command, Group):
             yield from _walk_commands(command, f"{path}{name} ")

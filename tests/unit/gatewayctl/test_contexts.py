@@ -37,7 +37,7 @@ def test_of_contexts_that_differ_the_current_one_has_the_token() -> None:
     both = Contexts("second", {"lab": LAB, "second": second})
     assert both.choose(None, {"GATEWAY_URL": LAB.url}) == second
     left = KNOWN.remove("lab")
-    assert (left.current, list(left.known)) == (None, ["bng"])
+    assert (left.current, list(left.by_name)) == (None, ["bng"])
 
 
 @pytest.mark.parametrize("url", ["http://bng", "bng:8443", "https://", "https://admin:word@bng", ""])

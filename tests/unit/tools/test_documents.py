@@ -8,7 +8,7 @@ import click
 import pytest
 
 from gatewayctl.__main__ import gatewayctl
-from tools.documents.__main__ import texts
+from tools.documents.__main__ import generate_files
 from tools.documents.pages import generate_command_pages, generate_man_pages
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ def commands(command: click.Command, path: str = "gatewayctl") -> Iterator[tuple
 
 
 def test_the_committed_files_are_those_of_the_code() -> None:
-    made = texts()
+    made = generate_files()
     assert {path: (ROOT / path).read_text() for path in made} == made
     folders = ("etc/man", "etc/completion")
     held = {f"{folder}/{path.name}" for folder in folders for path in (ROOT / folder).iterdir()}
