@@ -1,4 +1,4 @@
-"""Sessions, and tables of them."""
+"""Sessions, tables of them, and lists as a caller gets them in one reply."""
 
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway_contract.configuration import Cgnat
+from gateway_contract.contract import Page
 from gateway_contract.core.sessions import SessionSummary
+from gateway_core.records.paging import Reply, Rows, make_list_reply
 from gateway_core.sessions.session import Session
 from gateway_core.sessions.table import SessionTable
 
@@ -62,3 +64,13 @@ def table_of(*sessions: Session) -> SessionTable[Session]:
     for each in sessions:
         table.add(each)
     return table
+
+
+def fields_of(reply: Reply) -> dict[str, Any]:
+    """Return the fields of a reply, in one dictionary if it is a whole list."""
+    return reply if isinstance(reply, dict) else reply.whole()
+
+
+def list_of(field: str, rows: Rows, page: Page | None, order: str) -> dict[str, Any]:
+    """Return the fields of the reply that lists `rows`."""
+    return fields_of(make_list_reply(field, rows, page, order))

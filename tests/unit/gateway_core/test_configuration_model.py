@@ -1,7 +1,7 @@
 """The workflow of the configuration beside a model of it: sequences of what callers, time and restarts do.
 
 The model keeps whole documents, and edits them without the code under test. For the rules of a commit and the
-lines of a difference, it asks the code that `test_configuration_rules` and `test_configuration_diff` cover.
+lines of a difference, it asks the code that `test_configuration` and `test_configuration_documents` cover.
 """
 
 import copy

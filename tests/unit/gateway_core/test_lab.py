@@ -19,8 +19,8 @@ from gateway_core.gateways.lab.world import AddressPool
 from gateway_core.service.core import LISTS
 from gateway_core.sessions.journal import Journal
 from tests.support.core_clock import StillClock
-from tests.support.listings import list_of
 from tests.support.stack import PATIENCE
+from tests.support.tables import list_of
 
 #: A midnight in UTC.
 START = 1_700_006_400.0

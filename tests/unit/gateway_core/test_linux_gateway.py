@@ -39,6 +39,7 @@ from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provi
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import SessionStore
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
+from gateway_core.gateways.linux.threads import Crew
 from gateway_core.records.clock import Expiry
 from gateway_core.sessions.journal import Journal
 from tests.support.clocks import NOW
@@ -513,3 +514,18 @@ def test_an_impact_without_a_reply_of_the_services_has_the_sessions(
     machine.daemons.append(SimpleNamespace(name="silent", render=lambda *_: {}, preview_action=fail))
     assert gateway.preview_impact(WITHOUT_TRUNK1).sessions == (2,)
     assert "it does not reply" in caplog.text
+
+
+def test_an_error_that_ends_a_thread_is_raised_where_the_gateway_waits() -> None:
+    crew, working = Crew(), threading.Event()
+
+    def fail() -> None:
+        working.wait()
+        raise SystemExit("no memory")
+
+    crew.start(lambda: None, "first").join()
+    thread = crew.start(fail, "second")
+    assert (thread.name, thread.daemon, crew.failures.empty()) == ("second", True, True)
+    working.set()
+    with pytest.raises(SystemExit, match="no memory"):
+        crew.wait()

@@ -9,7 +9,7 @@ from gateway_contract.contract import Page, columns_of
 from gateway_contract.core.network import ListInterfaces, ListRoutes, Route
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.records.paging import SortedRows, select_records
-from tests.support.listings import fields_of
+from tests.support.tables import fields_of
 
 #: Device, metric and session of each route.
 KNOWN = (("ppp2", 20, 7), ("uplink0", None, None), ("ppp1", 20, 3), ("cgnat0", 10, None), ("ppp2", None, 7))

@@ -13,7 +13,7 @@ import pytest
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.core.sessions import SessionFilter, SessionType
 from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.gateways.linux.daemons.source import SourceRefused
+from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceUnavailable, Terminations
 from gateway_core.gateways.linux.sessions import tracker
 from gateway_core.gateways.linux.sessions.hooks import HookSocket
 from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision
@@ -24,6 +24,7 @@ from gateway_core.gateways.linux.threads import Crew
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.sessions.session import Counters
 from tests.support.clocks import NOW
+from tests.support.core_clock import StillClock
 from tests.support.documents import valid_document
 from tests.support.links import KnownLinks
 from tests.support.sources import CGNAT, TERMS, ListedSource, Lives, listed
@@ -924,3 +925,26 @@ def test_another_file_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         HookSocket(path)
     assert path.read_text() == "of an operator"
+
+
+def test_a_request_counts_before_it_is_made_and_for_a_minute() -> None:
+    clock = StillClock()
+    terminations = Terminations(clock)
+    with terminations.note("a", "b"):
+        assert "a" in terminations
+    clock.now += 59
+    assert "a" in terminations
+    assert "b" in terminations
+    assert "c" not in terminations
+    clock.now += 1
+    assert "a" not in terminations
+
+
+def test_a_request_that_fails_does_not_count_and_one_before_it_does() -> None:
+    terminations = Terminations(StillClock())
+    with terminations.note("a"):
+        pass
+    with pytest.raises(SourceUnavailable), terminations.note("a", "b"):
+        raise SourceUnavailable("no reply")
+    assert "a" in terminations
+    assert "b" not in terminations
