@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
-from typing import Any, NamedTuple
+from typing import Any
 
 from gateway_contract.base.vlan_names import LONGEST_INTERFACE_NAME, short_name
 from gateway_contract.configuration import Configuration
@@ -48,19 +48,10 @@ class ArpLimit(OwnTable):
         self._load(removes=True, subscriber_group=SUBSCRIBER_GROUP)
 
 
-class _CheckedTrunk(NamedTuple):
-    """Trunk, or PPP: the label in its counters' names, and patterns of the devices that its subscribers may
-    send from. Frames without a tag, and those with the outer tag alone, are nobody's."""
-
-    label: str
-    untagged: tuple[str, ...]
-    devices: tuple[str, ...]
-
-    @classmethod
-    def of(cls, trunk: str) -> "_CheckedTrunk":
-        if trunk == PPP:
-            return cls(trunk, (), (f"{PPP}*",))
-        return cls(_make_label(trunk), (trunk,), tuple(f"{prefix}*" for prefix in _list_vlan_prefixes(trunk)))
+def _list_devices(trunk: str) -> list[str]:
+    """Return patterns of the devices that subscribers on a trunk send from with tags. Frames without a tag,
+    and those with the outer tag alone, are nobody's."""
+    return [f"{PPP}*"] if trunk == PPP else [f"{prefix}*" for prefix in _list_vlan_prefixes(trunk)]
 
 
 def _list_vlan_prefixes(trunk: str) -> tuple[str, ...]:
@@ -175,8 +166,9 @@ class Firewall(OwnTable):
         trunks = sorted(policy.trunks | (self._former or frozenset()), key=lambda name: (-len(name), name))
         self._load(
             removes=removes,
-            checked_trunks=[_CheckedTrunk.of(trunk) for trunk in (PPP, *trunks)],
-            trunks=sorted(trunks),
+            trunks=trunks,
+            list_devices=_list_devices,
+            make_label=_make_label,
             exempt_interfaces=sorted(policy.exempt_interfaces),
             dns_servers=policy.dns_servers,
             source_ranges=policy.source_ranges,

@@ -3,7 +3,6 @@
 import errno
 import socket
 from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import NamedTuple
 
@@ -199,50 +198,48 @@ class Steering:
 
     def list_routes(self) -> set[FibEntry]:
         """Return the routes of no session; without the one to the appliance if its interface is gone."""
-        if self._cgnat is None:
-            return set()
-        routes = set(_list_unreachable(self._cgnat))
-        with suppress(NoDevice):
-            routes.add(self._find_handoff(self._cgnat))
-        return routes
+        return set(self._find_routes()[0])
 
     def repair(self, rules: Iterable[Rule], own_routes: Set[FibEntry]) -> Outcome:
         """Make the rules, and the routes of no session, what they must be. The kernel has `rules` and
         `own_routes`. Former rules go after the new ones are there, and stay if a new one is refused."""
-        cgnat, failed = self._cgnat, dict[Place, KernelError]()
+        routes, error = self._find_routes()
+        failed = {} if error is None else {Place(FaultKind.STEERING, str(_DEFAULT_NETWORK)): error}
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_RULE_PRIORITY, OWN_PROTOCOL)]
-        missing: list[tuple[str, KernelChange]] = []
         wanted: list[Rule] = []
-        if cgnat is not None:
-            # Before the rule: a packet for which the table has no route would go by the main table.
-            routes = _list_unreachable(cgnat)
-            try:
-                routes.insert(0, self._find_handoff(cgnat))
-            except NoDevice as error:
-                failed[Place(FaultKind.STEERING, str(_DEFAULT_NETWORK))] = error
-            missing += [
-                (format_destination(route), fib.replace_route(route))
-                for route in routes
-                if route not in own_routes
-            ]
-            wanted = [
-                Rule(_RULE_PRIORITY, cgnat.vrf_table, str(network), None, OWN_PROTOCOL)
-                for network in cgnat.source_ranges
-            ]
-            missing += [(_format_rule(rule), fib.add_rule(rule)) for rule in wanted if rule not in ours]
+        if self._cgnat is not None:
+            table, ranges = self._cgnat.vrf_table, map(str, self._cgnat.source_ranges)
+            wanted = [Rule(_RULE_PRIORITY, table, each, None, OWN_PROTOCOL) for each in ranges]
+        # Routes first: a packet for which the table has no route would go by the main table.
+        missing = [
+            (format_destination(route), fib.replace_route(route))
+            for route in routes
+            if route not in own_routes
+        ]
+        missing += [(_format_rule(rule), fib.add_rule(rule)) for rule in wanted if rule not in ours]
         changed, refused = _apply(FaultKind.STEERING, "steer by", missing)
         if not refused:
             surplus = [(_format_rule(rule), fib.delete_rule(rule)) for rule in ours if rule not in wanted]
             _, refused = _apply(FaultKind.STEERING, "steer by", surplus)
         return Outcome(changed, {**failed, **refused})
 
-    def _find_handoff(self, cgnat: Cgnat) -> FibEntry:
-        """Return the route to the appliance. Raises NoDevice, also while the interface is down: the kernel
-        takes no route on it then, and reports the same error as for a wrong gateway."""
-        link = self._reader.find_link(cgnat.handoff_interface)
+    def _find_routes(self) -> tuple[list[FibEntry], NoDevice | None]:
+        """Return the routes of no session, and the error without the one to the appliance. While the
+        interface is down, the kernel takes no route on it, and reports the same error as for a wrong
+        gateway."""
+        cgnat = self._cgnat
+        if cgnat is None:
+            return [], None
+        unreachable = make_unreachable(cgnat.vrf_table, (_DEFAULT_NETWORK, *cgnat.source_ranges))
+        try:
+            link = self._reader.find_link(cgnat.handoff_interface)
+        except NoDevice as error:
+            return unreachable, error
         if not link.is_up:
-            raise NoDevice(f"steer by {_DEFAULT_NETWORK}", f"{link.name} is down", errno.ENETDOWN)
-        return FibEntry(cgnat.vrf_table, bytes(4), 0, link.index, cgnat.handoff_gateway.packed, None)
+            step = f"steer by {_DEFAULT_NETWORK}"
+            return unreachable, NoDevice(step, f"{link.name} is down", errno.ENETDOWN)
+        gateway = cgnat.handoff_gateway.packed
+        return [FibEntry(cgnat.vrf_table, bytes(4), 0, link.index, gateway, None), *unreachable], None
 
 
 def _apply(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]]) -> Outcome:
@@ -257,10 +254,6 @@ def _apply(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange
             if code not in {0, errno.EEXIST, errno.ENOENT}
         },
     )
-
-
-def _list_unreachable(cgnat: Cgnat) -> list[FibEntry]:
-    return make_unreachable(cgnat.vrf_table, (_DEFAULT_NETWORK, *cgnat.source_ranges))
 
 
 def _format_rule(rule: Rule) -> str:
