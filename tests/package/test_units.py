@@ -25,7 +25,7 @@ from gateway_api.serving import users as configuration
 from gateway_api.serving.configuration import make_settings
 from gateway_contract.base.variables import log_format, log_level
 from gateway_core.gateways.linux.daemons import daemon, dnsmasq, pppd, pppoe_server
-from gateway_core.gateways.linux.sessions.hooks import TRIGGER_SOCKET
+from gateway_core.gateways.linux.sessions.tracker import TRIGGER_SOCKET
 from tests.support.stack import Api, free_port, wait_for
 
 REPOSITORY = Path(__file__).parents[2]

@@ -27,10 +27,9 @@ from gateway_core.gateways.linux.health import DependencyWatch, map_types_to_sou
 from gateway_core.gateways.linux.kernel.links import raise_thresholds
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sessions.commit_ends import PendingCommits
-from gateway_core.gateways.linux.sessions.hooks import TRIGGER_SOCKET, HookSocket
 from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision
 from gateway_core.gateways.linux.sessions.session_store import SessionStore
-from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
+from gateway_core.gateways.linux.sessions.tracker import TRIGGER_SOCKET, HookSocket, SignOnWatch, Tracker
 from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
 

@@ -23,10 +23,6 @@ class UnreadableEntry(GatewayApiError):
     """Failure to parse an entry. The text is for the log, and has nothing that a subscriber sent."""
 
 
-def _return_none(_: Any) -> None:
-    return None
-
-
 def _return_entry(entry: Any) -> Any:
     return entry
 
@@ -55,7 +51,7 @@ class EntryReader:
         entries: Iterable[E],
         parse: Callable[[E], T],
         *,
-        instead: Callable[[E], T | None] = _return_none,
+        instead: Callable[[E], T | None] = lambda _: None,
         name: Callable[[E], Hashable] = _return_entry,
         place: Hashable = None,
     ) -> list[T]:

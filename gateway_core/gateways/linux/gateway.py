@@ -48,10 +48,9 @@ from gateway_core.gateways.linux.sessions.commit_ends import (
     PendingCommits,
     find_sessions_to_end,
 )
-from gateway_core.gateways.linux.sessions.hooks import HookSocket
 from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision, make_wanted
 from gateway_core.gateways.linux.sessions.session import LinuxSession
-from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
+from gateway_core.gateways.linux.sessions.tracker import HookSocket, SignOnWatch, Tracker
 from gateway_core.gateways.linux.threads import Crew, DebouncedAction
 from gateway_core.gateways.linux.views import CachedReading, Links, list_routes, list_vlans
 from gateway_core.gateways.protocols import fault_rows

@@ -15,11 +15,10 @@ from gateway_contract.core.sessions import SessionFilter, SessionType
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceUnavailable, Terminations
 from gateway_core.gateways.linux.sessions import tracker
-from gateway_core.gateways.linux.sessions.hooks import HookSocket
 from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision
 from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import STORE
-from gateway_core.gateways.linux.sessions.tracker import NotDisconnected
+from gateway_core.gateways.linux.sessions.tracker import HookSocket, NotDisconnected
 from gateway_core.gateways.linux.threads import Crew
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.sessions.session import Counters

@@ -1,13 +1,19 @@
 """Tracker of the sources of sessions: one thread polls each source, and the table, the journal and the disk
 follow what it lists. See `lifecycle` for the effects of a restart of the core."""
 
+import errno
 import logging
+import os
+import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Self
 
 from gateway_contract.base.errors import StillConnected
 from gateway_contract.configuration import Cgnat, Configuration
@@ -22,7 +28,6 @@ from gateway_core.gateways.linux.daemons.source import (
     SourceUnavailable,
 )
 from gateway_core.gateways.linux.demux.admission import AccessVlan
-from gateway_core.gateways.linux.sessions.hooks import HookSocket
 from gateway_core.gateways.linux.sessions.lifecycle import Lifecycle, SessionEnd
 from gateway_core.gateways.linux.sessions.provision import Provision
 from gateway_core.gateways.linux.sessions.session import LinuxSession
@@ -46,6 +51,14 @@ _CHECK_SECONDS = 0.1
 _DISCONNECT_SECONDS = 2.5
 #: The same where no client waits, and the times until the next attempt and until a silent source may reply.
 _END_SECONDS, _RETRY_SECONDS, _SILENT_SECONDS = 30.0, 60.0, 1.0
+
+#: A datagram only brings the next poll of the sources forward. The units and `packaging/pppoe` name the same
+#: path.
+TRIGGER_SOCKET = Path("/run/gateway-core/trigger")
+
+#: Bounds of one batch: senders without end get no more of the processor. The kernel holds some more
+#: datagrams, and drops none: hooks wait, or leave it to the next poll.
+_MAX_DATAGRAMS_PER_BATCH, _HOOK_PAUSE_SECONDS = 1024, 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -219,41 +232,39 @@ class SourceWatch:
             return dict.fromkeys(keys, SourceEnd())
 
 
+@dataclass
 class SignOnWatch:
     """Readings of failed sign-ons for the journal. There are none without `failures`. Thread-safe."""
 
-    def __init__(
-        self, configuration: Configuration, failures: FailureSource | None, journal: Journal
-    ) -> None:
-        self._trunks = configuration.interfaces.trunks
-        self._failures = failures
-        self._journal = journal
-        self._warned = False
+    configuration: Configuration
+    failures: FailureSource | None
+    journal: Journal
+    _has_warned: bool = False
 
     def configure(self, configuration: Configuration) -> None:
         """Use the trunks of a new configuration to find the VLANs of access interfaces."""
-        self._trunks = configuration.interfaces.trunks
+        self.configuration = configuration
 
     def run(self) -> None:
         """Read from time to time until the process ends."""
-        while self._failures is not None:
-            self.read(self._failures)
+        while self.failures is not None:
+            self.read(self.failures)
             time.sleep(_SIGN_ON_SECONDS)
 
     def read(self, failures: FailureSource) -> None:
         try:
             found = failures.read()
         except SourceUnavailable as error:
-            (_log.debug if self._warned else _log.warning)("cannot read failed sign-ons: %s", error)
-            self._warned = True
+            (_log.debug if self._has_warned else _log.warning)("cannot read failed sign-ons: %s", error)
+            self._has_warned = True
             return
-        self._warned = False
+        self._has_warned = False
         for failure in found:
             self._add(failures.name, failure)
 
     def _add(self, source: str, failure: SourceFailure) -> None:
-        vlan = AccessVlan.parse(failure.access_interface, self._trunks)
-        self._journal.add_failed_sign_on(
+        vlan = AccessVlan.parse(failure.access_interface, self.configuration.interfaces.trunks)
+        self.journal.add_failed_sign_on(
             failure.reason,
             failure.at,
             failure,
@@ -262,6 +273,60 @@ class SignOnWatch:
             inner_vlan_id=None if vlan is None else vlan.vlan_id,
             source=source,
         )
+
+
+class HookSocket:
+    """Unix datagram socket for every user of the machine: dnsmasq runs as another one. The content of a
+    datagram is ignored. Raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._socket = _bind(path)
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def wait(self) -> bool:
+        """Wait until hooks have sent something. Return False after `stop`."""
+        if self._stopped.wait(_HOOK_PAUSE_SECONDS):
+            return False
+        self._socket.recv(1)
+        for _ in range(_MAX_DATAGRAMS_PER_BATCH):
+            try:
+                self._socket.recv(1, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+        return not self._stopped.is_set()
+
+    def stop(self) -> None:
+        """End `wait`, from any thread."""
+        self._stopped.set()
+        self._socket.shutdown(socket.SHUT_RD)
+
+
+def _bind(path: Path) -> socket.socket:
+    """Return a socket in place of the one that an earlier process left. Raises FileExistsError for any other
+    file."""
+    if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
+        raise FileExistsError(errno.EEXIST, "is there and is no socket", str(path))
+    # Renamed when it is ready: a hook must always find a socket.
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        receiver.bind(str(draft))
+        # Not by the umask, which is that of all threads.
+        draft.chmod(0o666)
+        draft.rename(path)
+    except BaseException:
+        receiver.close()
+        draft.unlink(missing_ok=True)
+        raise
+    return receiver
 
 
 class NotDisconnected(StillConnected):
