@@ -35,8 +35,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
         ),
     ]
     address: Annotated[
-        str | None,
-        about("Address of the client, null for a change at the core's socket.", "192.0.2.7"),
+        str | None, about("Address of the client, null for a change at the core's socket.", "192.0.2.7")
     ]
     request_id: Annotated[str, about("X-Request-ID of the response, or the change at the core.", "req-42")]
     method: Annotated[str, about("HTTP method, empty without a request.", "PUT")]

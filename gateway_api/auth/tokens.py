@@ -152,16 +152,8 @@ class AccessSettings:
     reply.
 
     The replies of the core are kept, each with its version. A reply holds as long as the modification time of
-    the core's socket is its version. For a change, the core sets that time to the new version, stores the
-    change, makes it effective, and replies, in this order. So:
-
-    - After the reply to a change, no request is judged by the settings before the change.
-    - A request during a change is judged by the settings before or after the change.
-    - A core that is killed in between, or cannot store the change, leaves a time that is no reply's version:
-      each request calls the core until the next change.
-    - A core that starts has a new socket, with a time of its own, and so has another core at the same path.
-    - Each request calls the core if there is no socket, if something else has changed its time, and if the
-      core gives no versions.
+    the core's socket is its version: the core sets the time to a new version, stores the change, makes it
+    effective, and replies, in this order. Without such a time, each request calls the core.
     """
 
     def __init__(self, core: CoreClient, socket: Path) -> None:

@@ -30,11 +30,7 @@ from gateway_contract.base.process import ThreadPool, on_thread
 from gateway_contract.base.texts import format_rate, format_utc
 from gateway_contract.base.turns import FairQueue
 from gateway_contract.contract import Page
-from gateway_contract.history import (
-    ClockState,
-    TimelineEntry,
-    TimelineEvent,
-)
+from gateway_contract.history import ClockState, TimelineEntry, TimelineEvent
 
 P = ParamSpec("P")
 T = TypeVar("T")

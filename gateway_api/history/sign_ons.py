@@ -130,11 +130,7 @@ class SignOnRecorder:
     """Recorder of failed sign-ons, which follows the core. `pause` takes seconds."""
 
     def __init__(
-        self,
-        core: CoreClient,
-        path: Path,
-        pool: ThreadPool,
-        pause: Callable[[float], None] = gevent.sleep,
+        self, core: CoreClient, path: Path, pool: ThreadPool, pause: Callable[[float], None] = gevent.sleep
     ) -> None:
         self._core = core
         self._path = path

@@ -4,21 +4,10 @@ Each queue has a thread, so that a slow or dead receiver delays no other. A rece
 in a row is paused. Without a pause, a receiver that rejects at once would keep its thread busy, and all
 threads share one interpreter.
 
-A pause and the four attempts of a message:
-
-- A pause delays first attempts only. A retry is made at its time, since the contract fixes it.
-- When a pause is over, the oldest message without an attempt is sent, as a probe. The probe is the first of
-  the four attempts of its message; retries follow if it fails. So a probe sends no message a fifth time, and
-  none too early.
-- If the probe fails, the next pause begins, of 5, 10 and then always 15 s, and the next oldest message is the
-  next probe.
-- Any success ends the pause: of a probe, a retry or a test. All messages without an attempt follow at once,
-  in order. Messages that had an attempt keep the times of their retries.
-- If all waiting messages had an attempt, there is no probe: a retry tries the receiver, or a new message at
-  once.
-
-In a long outage each probe is a message that may use up its four attempts. The message is then logged and
-counted as skipped, as without a pause. All others wait, as long as there is room.
+A pause delays first attempts only, as the contract fixes the times of retries. When it is over, the oldest
+message without an attempt is sent, as a probe: the first of the four attempts of this message. If the probe
+fails, the next pause begins, of 5, 10 and then always 15 s. Any success ends the pause, of a retry or a test,
+too: all messages without an attempt follow at once, in order.
 
 Messages that wait for a first attempt are held once for all queues, in a backlog in which a queue has only
 its place. So a message takes the same memory however many receivers are dead, and to drop messages is to move

@@ -38,7 +38,7 @@ from gunicorn.workers.base_async import AsyncWorker
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway_api.base import http
-from gateway_api.events.streams import Stream
+from gateway_api.events import Stream
 from gateway_api.serving.connections import (
     Connections,
     Limits,

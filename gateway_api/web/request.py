@@ -10,7 +10,7 @@ import flask
 
 from gateway_api.auth.tokens import Claims
 from gateway_api.base import http
-from gateway_api.events.broadcast import EventId, parse_id
+from gateway_api.events import EventId, parse_id
 from gateway_contract.base.errors import Invalid, Problem
 
 #: Methods that change nothing (RFC 9110 section 9.2.1).

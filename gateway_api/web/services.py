@@ -12,7 +12,7 @@ from gateway_api.auth.login import Login, Throttle
 from gateway_api.auth.tokens import AccessSettings, Authorization, Tokens
 from gateway_api.base.core_events import Events
 from gateway_api.base.settings import Settings
-from gateway_api.events.streams import Feeds, Streams
+from gateway_api.events import Feeds, Streams
 from gateway_api.history.reader import Reader
 from gateway_api.hub.interface import Hub
 from gateway_api.web.compression import Body, Compressor

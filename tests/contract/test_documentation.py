@@ -5,7 +5,7 @@ import re
 import pytest
 from marshmallow import validate
 
-from gateway_api.events import streams
+from gateway_api import events
 from gateway_api.hub.service import MAX_WEBHOOKS
 from gateway_api.serving.connections import Limits
 from gateway_api.web.parse import MAX_BODY
@@ -45,8 +45,8 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
             limits.in_all,
             limits.of_one_address,
             limits.for_loopback,
-            streams.MAX_STREAMS,
-            streams.MAX_STREAMS_OF_CLIENT,
+            events.MAX_STREAMS,
+            events.MAX_STREAMS_OF_CLIENT,
         ),
         *(MAX_BODY >> 20, operations.max, MAX_WEBHOOKS),
         *(limits.header, limits.body, limits.idle),

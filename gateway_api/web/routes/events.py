@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from flask import Blueprint, Response, url_for
 
-from gateway_api.events.broadcast import StreamTimes
-from gateway_api.events.streams import StreamFilter
+from gateway_api.events import StreamFilter, StreamTimes
 from gateway_api.hub import interface as wire
 from gateway_api.hub.interface import LOGGED, PAUSE_AFTER
 from gateway_api.web import audit, records, responses

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from marshmallow import ValidationError, post_load, validate
 
 from gateway_api.audit.record import RESULTS, Filter
-from gateway_api.events.broadcast import parse_id
-from gateway_api.events.streams import StreamFilter
+from gateway_api.events import StreamFilter, parse_id
 from gateway_api.history.sessions import HistoryFilter
 from gateway_api.history.sign_ons import SignOnFilter
 from gateway_api.history.traffic import TrafficSpan

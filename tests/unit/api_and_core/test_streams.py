@@ -15,18 +15,19 @@ import pytest
 from gevent.event import Event as Signal
 
 from gateway_api.base.core_events import Events
-from gateway_api.events.broadcast import (
+from gateway_api.events import (
     MAX_HELD,
     Broadcast,
     EncodedEvent,
     EventId,
     Span,
+    StreamFilter,
+    Streams,
     StreamTimes,
     encode_events,
     encode_gap,
     parse_id,
 )
-from gateway_api.events.streams import StreamFilter, Streams
 from gateway_contract.base.errors import CoreUnavailable, TooManyStreams
 from gateway_contract.core.sessions import EventsReply
 from gateway_contract.core_client import CoreClient
@@ -613,7 +614,7 @@ def test_the_end_of_a_worker_is_logged_and_ends_its_process(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr("gateway_api.events.streams.os._exit", codes.append)
+    monkeypatch.setattr("gateway_api.events.os._exit", codes.append)
     Streams(Events(CoreClient(InProcessCore(None))), lambda _: []).on_failure(gevent.Greenlet())  # type: ignore[arg-type]
     assert codes == [1]
     assert "the events of this worker have stopped" in caplog.text

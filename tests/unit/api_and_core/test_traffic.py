@@ -10,7 +10,7 @@ import gevent
 import gevent.queue
 import pytest
 
-from gateway_api.events.streams import Feeds, Stream
+from gateway_api.events import Feeds, Stream
 from gateway_contract.base.errors import CoreUnavailable, NotFound, TooManyStreams
 from gateway_contract.core.sessions import SessionDetail
 from gateway_contract.core.traffic import TalkerOrder, TrafficReply, WatchTraffic

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway_api.events.broadcast import HEARTBEAT, encode_event, encode_gap, parse_id
+from gateway_api.events import HEARTBEAT, encode_event, encode_gap, parse_id
 from gateway_contract.core.sessions import SessionEvent
 
 

@@ -1,1 +1,0 @@
-"""Session events on their way to the clients of one worker."""
