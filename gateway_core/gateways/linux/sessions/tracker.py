@@ -329,15 +329,6 @@ def _bind(path: Path) -> socket.socket:
     return receiver
 
 
-class NotDisconnected(StillConnected):
-    """Failure to end all `sessions`; `ends` are those of the others."""
-
-    def __init__(self, sessions: Sequence[LinuxSession], ends: Sequence[SessionEnd], reason: str) -> None:
-        self.sessions = sessions
-        self.ends = ends
-        super().__init__(len(sessions), [EndedSession.of(end.session.summary) for end in ends], reason)
-
-
 class Tracker:
     """The sessions of all `sources`, whose names differ. Sessions restored at the start are stale until their
     source replies. Thread-safe. Raises StepFailed."""
@@ -352,7 +343,6 @@ class Tracker:
         provision: Provision,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._clock = clock
         self._sleep = sleep
         self._provision = provision
         self._lifecycle = Lifecycle(store, journal, clock, cgnat, provision)
@@ -407,7 +397,7 @@ class Tracker:
 
     def disconnect(self, ids: Iterable[int], seconds: float = _DISCONNECT_SECONDS) -> list[SessionEnd]:
         """End sessions, all at the same time, and return when they are gone, without those that have ended by
-        themselves. Raises NotDisconnected after so many seconds, also while a source hangs; requests that are
+        themselves. Raises StillConnected after so many seconds, also while a source hangs; requests that are
         under way continue."""
         groups = self._group_by_source(ids)
         results = {name: DisconnectionResult() for name in groups}
@@ -420,14 +410,15 @@ class Tracker:
             future.result()
         # An end that is under way has left the table, but is not among the ends yet.
         with self.standstill():
-            found = [self.sessions.get(id) for group in groups.values() for id in group]
-            remaining = [session for session in found if session is not None]
+            present = [self.sessions.get(id) for group in groups.values() for id in group]
+            remaining = sum(session is not None for session in present)
             ends = [end for result in results.values() for end in result.ends.values()]
         ended = sorted(ends, key=lambda end: end.session.id)
         if remaining:
             failures = (failure for result in results.values() for failure in result.failures)
             reason = next(failures, f"not gone after {seconds:g} s, may end later")
-            raise NotDisconnected(remaining, ended, reason)
+            gone = [EndedSession.of(end.session.summary) for end in ended]
+            raise StillConnected(remaining, gone, reason)
         return ended
 
     def end(self, find_remaining: Callable[[], Iterable[int]]) -> None:
@@ -442,7 +433,7 @@ class Tracker:
                 continue
             try:
                 self.disconnect(reachable, _END_SECONDS)
-            except NotDisconnected as error:
+            except StillConnected as error:
                 _log.error("cannot end sessions, trying again in %g s: %s", _RETRY_SECONDS, error)
                 self._sleep(_RETRY_SECONDS)
 
