@@ -9,7 +9,7 @@ import msgspec
 
 from gateway_contract.base.fields import is_line
 from gateway_contract.configuration import Configuration, mask_secrets
-from gateway_contract.contract import Method, Nothing
+from gateway_contract.contract import Method, Nothing, record_of
 from gateway_contract.core import configuration as wire
 from gateway_contract.varlink.dispatcher import invalid_parameter
 from gateway_contract.varlink.protocol import Peer
@@ -102,16 +102,16 @@ class ConfigurationService:
 
     def list_archive(self, _: Method[Any]) -> wire.ArchiveReply:
         running, *archived = self._workspace.snapshot.commits
-        commits = enumerate(archived, 1)
-        revisions = [wire.ArchivedRevision(n, c.committed_at, c.author, c.comment) for n, c in commits]
-        last = wire.RunningCommit(running.committed_at, running.author, running.comment)
-        return wire.ArchiveReply(tuple(revisions), len(revisions), last)
+        revisions = tuple(
+            record_of(wire.ArchivedRevision, commit, revision=number)
+            for number, commit in enumerate(archived, 1)
+        )
+        return wire.ArchiveReply(revisions, len(revisions), record_of(wire.RunningCommit, running))
 
     def get_archived_revision(self, call: wire.GetArchivedRevision) -> wire.ArchivedRevisionReply:
         commit, document = self._workspace.read_archived(call.revision)
-        return wire.ArchivedRevisionReply(
-            call.revision, commit.committed_at, commit.author, commit.comment, mask_secrets(document)
-        )
+        masked = mask_secrets(document)
+        return record_of(wire.ArchivedRevisionReply, commit, revision=call.revision, configuration=masked)
 
     def _count_commit(self, _: Configuration) -> None:
         with self._committed:

@@ -12,10 +12,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from gateway_contract.base.errors import Invalid, Stale, StepFailed
 from gateway_contract.configuration import Configuration
+from gateway_contract.contract import record_of
 from gateway_contract.core import configuration as wire
 from gateway_contract.core.impact import CommitDropsSessionsError, Impact
 from gateway_contract.core.interface import CORE
@@ -233,7 +234,7 @@ class Workspace:
             with suppress(Invalid):
                 is_staged = snapshot.state.candidate is not None
                 impact = self._preview_impact(snapshot.next_running.sections) if is_staged else _NO_IMPACT
-        return wire.ComparisonReply(**asdict(self._make_difference(snapshot, changes)), impact=impact)
+        return record_of(wire.ComparisonReply, self._make_difference(snapshot, changes), impact=impact)
 
     def commit(self, request: ChangeRequest, confirm_seconds: int | None = None) -> wire.CommitReply:
         """Make the candidate run. With `confirm_seconds`, the former configuration returns after that time
@@ -514,20 +515,14 @@ class Workspace:
         self, number: int, before: wire.ConfigurationDifference, impact: Impact = _NO_IMPACT
     ) -> wire.CommitReply:
         """Return the reply for a number of changed values; 0 for no commit."""
-        commit = self.snapshot.commits[0]
-        now = self._make_difference(self.snapshot, [])
-        return wire.CommitReply(
+        return record_of(
+            wire.CommitReply, self.snapshot.commits[0], self._make_difference(self.snapshot, []),
             committed=number > 0,
             changes=number,
             archived_revision=1 if number else None,
-            author=commit.author,
-            comment=commit.comment,
-            committed_at=commit.committed_at,
-            confirm_deadline=now.confirm_deadline,
-            etag=now.etag,
             impact=impact,
             before=before,
-        )
+        )  # fmt: skip
 
     def _make_difference(
         self, snapshot: Snapshot, changes: list[documents.Change]
