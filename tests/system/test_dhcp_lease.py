@@ -55,7 +55,7 @@ def add(script: Script, expires: int, mac: str = MAC) -> LeaseRecord:
 
 def test_a_new_lease_has_a_record_with_a_key_of_its_own(script: Script, later: int) -> None:
     record = add(script, later)
-    assert (record.hardware, record.interface, record.state == "live") == (MAC, "trunk0.302", True)
+    assert (record.hardware, record.interface, record.state) == (MAC, "trunk0.302", "live")
     assert abs(record.started_at - time.time()) < 60
     assert add(script, later).key != record.key
 

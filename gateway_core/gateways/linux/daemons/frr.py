@@ -21,7 +21,7 @@ import logging
 import re
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, IPv6Network
@@ -414,23 +414,9 @@ class FrrConfiguration:
             raise FrrUnavailable(_SAVE, _find_last_line(ended.errors) or "FRR gives no reason")
 
 
-@dataclass(frozen=True)
-class _AddressFamily:
-    """Address family of BGP. `word` begins FRR's commands, `networks` are those of subscribers, `announced`
-    and `accepted` are entries of prefix lists."""
-
-    name: str
-    word: str
-    #: FRR drops an empty context.
-    has_lines: bool
-    networks: Sequence[IPv4Network | IPv6Network]
-    #: Networks that packets without a session must not leave again: neighbours send them back.
-    unreachable: Sequence[IPv4Network | IPv6Network]
-    announced: Sequence[str]
-    accepted: Sequence[str]
-
-
-def _make_families(configuration: Configuration) -> Iterator[_AddressFamily]:
+def _make_families(configuration: Configuration) -> Iterator[Mapping[str, Any]]:
+    """Yield the values of each address family of BGP for the template. `word` begins FRR's commands, and
+    `announced` and `accepted` are entries of prefix lists."""
     bgp, cgnat = configuration.bgp, configuration.cgnat
     if bgp is None:
         return
@@ -453,13 +439,16 @@ def _make_families(configuration: Configuration) -> Iterator[_AddressFamily]:
             if network.version == version
         ]
         has_neighbors = any(name in neighbor.used_families for neighbor in bgp.neighbors)
-        has_lines = bool(networks) or bgp.announce == "hosts" or has_neighbors
-        # The core has a route for the source ranges.
-        others = [network for network in networks if network not in cgnat.source_ranges]
-        unreachable = others if bgp.announce == "aggregates" else []
-        # A list without an entry would let all through.
-        lists = [*announced, "deny any"], [*accepted, "deny any"]
-        yield _AddressFamily(name, word, has_lines, networks, unreachable, *lists)
+        yield {
+            "name": name,
+            "word": word,
+            "networks": networks,
+            # FRR drops an empty context.
+            "has_lines": bool(networks) or bgp.announce == "hosts" or has_neighbors,
+            # A list without an entry would let all through.
+            "announced": [*announced, "deny any"],
+            "accepted": [*accepted, "deny any"],
+        }
 
 
 def _permit_sessions(network: IPv4Network | IPv6Network) -> str:
