@@ -128,7 +128,7 @@ class Settings:
         return self.runtime / "metrics"
 
     @property
-    def secret_is_short(self) -> bool:
+    def has_short_secret(self) -> bool:
         return len(self.secret) < _RECOMMENDED_SECRET_BYTES
 
     @classmethod

@@ -24,10 +24,10 @@ from gateway_api.history import sessions as history
 from gateway_api.hub import service as hub
 from gateway_api.serving.configuration import forget_configuration, make_settings
 from gateway_api.serving.worker import (
+    find_used_pids,
     has_forked,
     is_expiry_logged,
-    listener_descriptors,
-    pids_in_use,
+    list_listener_descriptors,
     prepare_arbiter,
     readiness,
 )
@@ -85,14 +85,14 @@ def _has_forked(server: weakref.ref[Any]) -> bool:
 
 
 def pre_fork(server: Any, worker: Any) -> None:
-    worker.predecessor = counters.find_ended(pids_in_use(server))
+    worker.predecessor = counters.find_ended_worker(find_used_pids(server))
     worker.logs_expiry = not is_expiry_logged(server)
 
 
 def post_fork(server: Any, worker: Any) -> None:
     # The hub in the arbiter has imported requests with unpatched names. No worker uses requests.
     warnings.simplefilter("ignore", MonkeyPatchWarning)
-    hub.give_up_sockets(listener_descriptors(server))
+    hub.give_up_sockets(list_listener_descriptors(server))
     # Before the application makes a metric.
     counters.prepare_worker(worker.predecessor)
 
@@ -139,7 +139,7 @@ def _prepare() -> None:
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
         _log.warning("SVC_API_SECRET is not set: all users have to log in again after a restart")
     settings = Settings.from_environment(os.environ)
-    if settings.secret_is_short:
+    if settings.has_short_secret:
         _log.warning(
             "SVC_API_SECRET is shorter than the 32 bytes that RFC 7518 section 3.2 requires: set a longer one"
         )

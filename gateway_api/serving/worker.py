@@ -144,10 +144,10 @@ class Response(wsgi.Response):  # type: ignore[misc]
         if self.headers_sent or len(data) != self.response_length or len(data) > _SHORT_BODY_BYTES:
             super().write(data)
             return
-        self.sock.sendall(self.header() + data)
+        self.sock.sendall(self.make_header() + data)
         self.headers_sent, self.sent = True, len(data)
 
-    def header(self) -> bytes:
+    def make_header(self) -> bytes:
         """Return the bytes that `send_headers` sends."""
         lines = [*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n"]
         return "".join(lines).encode("latin-1")
@@ -371,10 +371,10 @@ def prepare_arbiter(server: Any) -> None:
     os.register_at_fork(before=hold, after_in_parent=take_signals)
     watchdog = Watchdog.of(os.environ)
     if watchdog is not None:
-        _feed(watchdog, server)
+        _feed_watchdog(watchdog, server)
 
 
-def _feed(watchdog: Watchdog, server: Any) -> None:
+def _feed_watchdog(watchdog: Watchdog, server: Any) -> None:
     """Report each turn of the arbiter's loop to the watchdog of systemd. The loop itself ends workers that
     hang."""
     # Weak, as a worker must not keep the arbiter.
@@ -394,7 +394,7 @@ def take_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
-def pids_in_use(arbiter: Any) -> set[int | None]:
+def find_used_pids(arbiter: Any) -> set[int | None]:
     """Return the process ids of the arbiter's workers, and of their predecessors."""
     return {pid for worker in arbiter.WORKERS.values() for pid in (worker.pid, worker.predecessor)}
 
@@ -410,7 +410,7 @@ def has_forked(arbiter: Any) -> bool:
     return bool(len(arbiter.WORKERS) >= arbiter.num_workers)
 
 
-def listener_descriptors(arbiter: Any) -> Iterator[int]:
+def list_listener_descriptors(arbiter: Any) -> Iterator[int]:
     """Yield the descriptors of the sockets at which the arbiter listens."""
     return (listener.fileno() for listener in arbiter.LISTENERS)
 

@@ -15,8 +15,8 @@ from flask import Response, after_this_request, request
 
 from gateway_api.auth.tokens import STATIC_AUTHOR, Claims, is_static_token
 from gateway_api.base.settings import USERS
-from gateway_api.web.request import ApiRequest, current
-from gateway_api.web.services import services, user_services
+from gateway_api.web.request import ApiRequest, get_request
+from gateway_api.web.services import get_services, get_user_services
 from gateway_contract.base.errors import CoreUnavailable, Disabled, NotAllowed, NotAuthenticated
 
 _ADMIN = "admin"
@@ -29,7 +29,7 @@ _PAGE_HEADER, _PAGE_VALUE = "X-Gateway-Page", "1"
 #: 4.1.3.2).
 _COOKIE_PREFIX = "__Host-gateway"
 _COOKIE: dict[str, Any] = {"secure": True, "httponly": True, "samesite": "Strict"}
-_PORT = re.compile(r":([0-9]+)$")
+_PORT_OF_HOST = re.compile(r":([0-9]+)$")
 
 
 class Access(Enum):
@@ -71,7 +71,7 @@ def find_claims() -> Claims | None:
     none."""
     with suppress(NotAuthenticated):
         _identify_user(without_core=False)
-        return current().claims
+        return get_request().claims
     return None
 
 
@@ -80,12 +80,12 @@ def keep_in_browser(token: str | None) -> None:
 
     def set_cookie(response: Response) -> Response:
         if token is None:
-            response.delete_cookie(_cookie_name(), **_COOKIE)
+            response.delete_cookie(_make_cookie_name(), **_COOKIE)
         else:
-            response.set_cookie(_cookie_name(), token, **_COOKIE)
+            response.set_cookie(_make_cookie_name(), token, **_COOKIE)
         return response
 
-    if _is_page():
+    if _is_from_page():
         after_this_request(set_cookie)
 
 
@@ -103,13 +103,13 @@ def _identify(without_core: bool) -> str:
 def _require_enabled() -> None:
     if not _has_users():
         _read_static_token()
-    elif not services().access.get_access(None).enabled:
+    elif not get_services().access.get_access(None).enabled:
         raise Disabled
 
 
 def _read_static_token() -> str:
     """Return the token of the running configuration. Raises Disabled without one."""
-    settings = services().access.get_settings()
+    settings = get_services().access.get_settings()
     if not settings.enabled:
         raise Disabled
     if settings.auth_token is None:
@@ -118,16 +118,16 @@ def _read_static_token() -> str:
 
 
 def _has_users() -> bool:
-    return services().profile is USERS
+    return get_services().profile is USERS
 
 
 def _identify_user(without_core: bool) -> str:
     """Note the user whose login returned the request's token, and return the user's role."""
-    request = current()
-    claims = user_services().tokens.read(_user_token(request))
+    request = get_request()
+    claims = get_user_services().tokens.read(_read_user_token(request))
     timeout = _SHORT_TIMEOUT if without_core else None
     try:
-        settings = services().access.get_access(claims.sub, timeout=timeout)
+        settings = get_services().access.get_access(claims.sub, timeout=timeout)
     except CoreUnavailable:
         if not without_core:
             raise
@@ -135,7 +135,7 @@ def _identify_user(without_core: bool) -> str:
         settings = None
     if settings is not None and not settings.enabled:
         raise Disabled
-    rejection = user_services().authorization.find_rejection(claims, settings)
+    rejection = get_user_services().authorization.find_rejection(claims, settings)
     if rejection is not None:
         raise NotAuthenticated(rejection)
     request.claims = claims
@@ -145,25 +145,25 @@ def _identify_user(without_core: bool) -> str:
 
 def _identify_token_holder() -> str:
     """Note the holder of the static token, and return the role admin."""
-    request = current()
-    if not is_static_token(_bearer_token(request), _read_static_token()):
+    request = get_request()
+    if not is_static_token(_read_bearer_token(request), _read_static_token()):
         raise NotAuthenticated("another token")
     request.identify(STATIC_AUTHOR, _ADMIN)
     return _ADMIN
 
 
-def _user_token(request: ApiRequest) -> str:
+def _read_user_token(request: ApiRequest) -> str:
     """Return the token in the header, or else in the cookie. Raises NotAuthenticated without a token."""
     # The cookie never stands in for a wrong header.
     if "HTTP_AUTHORIZATION" in request.environ:
-        return _bearer_token(request)
-    token = request.cookies.get(_cookie_name()) if _is_page() else None
+        return _read_bearer_token(request)
+    token = request.cookies.get(_make_cookie_name()) if _is_from_page() else None
     if not token:
         raise NotAuthenticated("no token")
     return token
 
 
-def _bearer_token(request: ApiRequest) -> str:
+def _read_bearer_token(request: ApiRequest) -> str:
     """Return the token in the header Authorization. Raises NotAuthenticated without a token."""
     # RFC 6750 section 2.1. Not request.authorization: it decodes other schemes, and fails on their data.
     scheme, _, token = request.environ.get("HTTP_AUTHORIZATION", "").partition(" ")
@@ -172,11 +172,11 @@ def _bearer_token(request: ApiRequest) -> str:
     return str(token.strip())
 
 
-def _is_page() -> bool:
+def _is_from_page() -> bool:
     return request.headers.get(_PAGE_HEADER) == _PAGE_VALUE
 
 
-def _cookie_name() -> str:
+def _make_cookie_name() -> str:
     # A host's cookies are the same at all of its ports. Several gateways have one host name behind tunnels.
-    port = _PORT.search(request.host)
+    port = _PORT_OF_HOST.search(request.host)
     return f"{_COOKIE_PREFIX}-{port[1] if port else 443}"

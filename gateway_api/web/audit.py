@@ -15,21 +15,21 @@ from flask import Flask, Response
 from gateway_api.audit.record import AuditEntry, describe_session, mask_secrets, result_of_status
 from gateway_api.base import http
 from gateway_api.web.operation import make_template
-from gateway_api.web.request import SAFE_METHODS, ApiRequest, current
-from gateway_api.web.services import services
+from gateway_api.web.request import SAFE_METHODS, ApiRequest, get_request
+from gateway_api.web.services import get_services
 from gateway_contract.base import logs
 from gateway_contract.base.errors import AuditUnavailable, GatewayApiError
 from gateway_contract.base.logs import MASK, mask_text
 
 _log = logging.getLogger(__name__)
 
-_REJECTIONS = {401, 403, 429}
+_REJECTION_STATUSES = {401, 403, 429}
 
 
 def note(*, before: Any = None, after: Any = None) -> None:
     """Add the values before and after the change to the record of the current request: structs, or any JSON.
     Secrets in them are masked."""
-    request = current()
+    request = get_request()
     request.before, request.after = msgspec.to_builtins((before, after))
 
 
@@ -38,14 +38,14 @@ def install(app: Flask) -> None:
 
     @app.after_request
     def _record_response(response: Response) -> Response:
-        request = current()
-        if _is_change(request) or response.status_code in _REJECTIONS:
+        request = get_request()
+        if _is_change(request) or response.status_code in _REJECTION_STATUSES:
             _record(request, response.status_code, _read_message(response))
         return response
 
     @app.teardown_request
     def _record_failure(error: BaseException | None) -> None:
-        request = current()
+        request = get_request()
         if _is_change(request) and not request.is_recorded:
             _record(request, None, None)
 
@@ -77,7 +77,7 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
         **noted,
     )
     try:
-        services().audit.add(record)
+        get_services().audit.add(record)
     except AuditUnavailable as error:
         more = logs.extra(request_id=request.id, **{logs.RECORD: record.text()})
         _log.critical(
@@ -92,7 +92,7 @@ def _find_claimed_user(request: ApiRequest) -> str | None:
         return None
     if request.names_user is None:
         try:
-            request.names_user = services().core.check_access([name]).user(name) is not None
+            request.names_user = get_services().core.check_access([name]).user(name) is not None
         except GatewayApiError:
             request.names_user = False
     return name if request.names_user else None

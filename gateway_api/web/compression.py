@@ -69,7 +69,7 @@ class Compressor:
             body = self.encode(body, choose_coding())
         if body.coding is not None:
             response.set_data(body.data)
-        return add_headers(response, body.coding)
+        return add_coding_headers(response, body.coding)
 
     def encode(self, plain: Body, coding: str | None) -> Body:
         """Return the body with this coding; plain if the body is short, or the thread is busy for too
@@ -105,7 +105,7 @@ def choose_accepted(accepted: str) -> str | None:
     return coding if weight > 0 and weight >= weights.get("identity", others) else None
 
 
-def add_headers(response: Response, coding: str | None) -> Response:
+def add_coding_headers(response: Response, coding: str | None) -> Response:
     """Add the headers of a response that may have a coding, and has this one. Return the response."""
     response.headers["Vary"] = "Accept-Encoding"
     if coding is not None:

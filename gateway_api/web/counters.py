@@ -46,7 +46,7 @@ def delete_former() -> None:
             LOG.error("cannot delete counters of the last run, which stay in the metrics: %s", error)
 
 
-def find_ended(known: Container[int | None]) -> int | None:
+def find_ended_worker(known: Container[int | None]) -> int | None:
     """Return the id of an unknown process that has left files, None without any."""
     pids = (int(file.stem.rpartition("_")[2]) for file in Path(os.environ[_FOLDER]).glob("*.db"))
     return next((pid for pid in pids if pid not in known), None)

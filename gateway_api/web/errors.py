@@ -13,7 +13,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from gateway_api.web import responses
-from gateway_api.web.request import SAFE_METHODS, current
+from gateway_api.web.request import SAFE_METHODS, get_request
 from gateway_api.web.routes.pages import show_disabled
 from gateway_contract.base import errors, logs
 from gateway_contract.base.logs import mask_text
@@ -31,12 +31,12 @@ def _make_challenge(detail: str) -> Callable[[errors.GatewayApiError], Response]
     return lambda _: responses.make_json({"detail": detail}, 401, {"WWW-Authenticate": "Bearer"})
 
 
-def _show_text(status: int) -> Callable[[errors.GatewayApiError], Response]:
+def _respond_with_text(status: int) -> Callable[[errors.GatewayApiError], Response]:
     return lambda error: responses.make_error(status, str(error))
 
 
 def _report_stale(error: errors.Stale) -> Response:
-    has_strong_tag = current().required_etags() != []
+    has_strong_tag = get_request().read_required_etags() != []
     response = responses.make_error(412, str(error) if has_strong_tag else _WEAK_TAG)
     response.set_etag(error.etag)
     return response
@@ -48,7 +48,9 @@ def _ask_to_retry(status: int) -> Callable[[errors.TooMany | errors.SearchTooLon
 
 def _report_busy(error: errors.CoreBusy) -> Response:
     """Respond as when the worker has no room for the list, which is the same for a client."""
-    _log.warning("%s failed: %s", _request_line(), error, extra=logs.extra(request_id=current().id))
+    _log.warning(
+        "%s failed: %s", _format_request_line(), error, extra=logs.extra(request_id=get_request().id)
+    )
     return _ask_to_retry(503)(errors.TooManyLists())
 
 
@@ -58,14 +60,19 @@ def _log_and_hide(
     """Make a handler that responds with 500, and logs the reason."""
 
     def respond(error: errors.GatewayApiError) -> Response:
-        _log.error("%s failed: %s", _request_line(), logged(error), extra=logs.extra(request_id=current().id))
+        _log.error(
+            "%s failed: %s",
+            _format_request_line(),
+            logged(error),
+            extra=logs.extra(request_id=get_request().id),
+        )
         return responses.make_error(500, message(error), **more)
 
     return respond
 
 
 def _report_unanswered(error: errors.CoreUnanswered) -> Response:
-    current().is_unanswered = True
+    get_request().is_unanswered = True
     return _log_and_hide(lambda _: "Core daemon unreachable")(error)
 
 
@@ -74,10 +81,10 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.NotAuthenticated: _make_challenge("Could not validate credentials"),
     errors.WrongCredentials: _make_challenge("Incorrect username or password"),
     errors.NotAllowed: lambda _: responses.make_json({"detail": "Admin role required"}, 403),
-    errors.NotFound: _show_text(404),
+    errors.NotFound: _respond_with_text(404),
     errors.Moved: lambda error: responses.make_error(308, str(error), {"Location": error.to}),
-    errors.ListTooLarge: _show_text(400),
-    errors.Conflict: _show_text(409),
+    errors.ListTooLarge: _respond_with_text(400),
+    errors.Conflict: _respond_with_text(409),
     errors.Stale: _report_stale,
     errors.TooMany: _ask_to_retry(429),
     # The requests of all clients cause this error, and not those of one client.
@@ -89,7 +96,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.CoreAbsent: _log_and_hide(lambda _: "Core daemon unreachable", hint=errors.CoreAbsent.HINT),
     errors.CoreBusy: _report_busy,
     errors.CoreUnanswered: _report_unanswered,
-    errors.CoreLacksMethod: _show_text(501),
+    errors.CoreLacksMethod: _respond_with_text(501),
     errors.CoreUnavailable: _log_and_hide(lambda _: "Core daemon unreachable"),
     errors.HubUnavailable: _log_and_hide(lambda _: "Webhook service unreachable"),
     errors.LedgerUnavailable: _log_and_hide(lambda error: error.message),
@@ -110,11 +117,11 @@ def _report_http(error: HTTPException) -> Response:
 
 
 def _report_unexpected(_: Exception) -> Response:
-    _log.exception("%s failed", _request_line(), extra=logs.extra(request_id=current().id))
+    _log.exception("%s failed", _format_request_line(), extra=logs.extra(request_id=get_request().id))
     return responses.make_error(500, "Internal error")
 
 
-def _request_line() -> str:
+def _format_request_line() -> str:
     return f"{request.method} {mask_text(request.path)}"
 
 

@@ -79,10 +79,12 @@ class Host:
         message = f"Days until the TLS certificate ends: {int(days)}."
         if self.keeps_former:
             message = f"{_FORMER_CERTIFICATE} {message}"
-        return _report("certificate", message, is_ok=days >= _CERTIFICATE_DAYS and not self.keeps_former)
+        return _make_dependency(
+            "certificate", message, is_ok=days >= _CERTIFICATE_DAYS and not self.keeps_former
+        )
 
 
-def _report(name: str, message: str, *, is_ok: bool) -> Dependency:
+def _make_dependency(name: str, message: str, *, is_ok: bool) -> Dependency:
     return Dependency(name, DependencyState.OK if is_ok else DependencyState.DEGRADED, message)
 
 
@@ -102,7 +104,7 @@ def _check_disk(holds: str, folder: Path) -> tuple[float, Dependency]:
     message = f"{int(percent)} % of the disk of {holds} is free."
     if percent < _FAILED_PERCENT:
         return percent, Dependency("disk", DependencyState.FAILED, message)
-    return percent, _report("disk", message, is_ok=percent >= _DEGRADED_PERCENT)
+    return percent, _make_dependency("disk", message, is_ok=percent >= _DEGRADED_PERCENT)
 
 
 def _check_counters() -> Dependency:
@@ -110,7 +112,7 @@ def _check_counters() -> Dependency:
     message = "The counters of all workers are in the metrics."
     if workers:
         message = f"The disk takes no counters. Workers that are not in the metrics: {workers}."
-    return _report("counters", message, is_ok=not workers)
+    return _make_dependency("counters", message, is_ok=not workers)
 
 
 def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Dependency:
@@ -121,15 +123,17 @@ def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Depe
         message = f"The login ledger cannot be read, so no token is accepted: {error}."
         return Dependency("ledger", DependencyState.FAILED, message)
     if not ledger.is_writable:
-        return _report("ledger", "The login ledger is read-only, so nobody can log out.", is_ok=False)
+        return _make_dependency(
+            "ledger", "The login ledger is read-only, so nobody can log out.", is_ok=False
+        )
     begun_at = ledger.shared.begun_at
     if begun_at and clock() - begun_at < _NEW_LEDGER_SECONDS:
         message = (
             "The login ledger was damaged, removed or replaced, and a new one began at"
             f" {format_utc(begun_at)}: all users have to log in again."
         )
-        return _report("ledger", message, is_ok=False)
-    return _report("ledger", "The login ledger can be read and written.", is_ok=True)
+        return _make_dependency("ledger", message, is_ok=False)
+    return _make_dependency("ledger", "The login ledger can be read and written.", is_ok=True)
 
 
 def check_core(core: CoreClient) -> list[Dependency]:
@@ -167,4 +171,6 @@ def describe_hub(counts: WebhookCounts | None) -> Dependency:
         return Dependency("hub", DependencyState.OK, "There are no webhooks.")
     paused = f"{counts.paused} of {counts.webhooks} webhooks"
     message = f"Paused after failures: {paused}; messages that wait: {counts.waiting}."
-    return _report("hub", message, is_ok=not counts.paused and counts.waiting <= _MAX_WAITING_MESSAGES)
+    return _make_dependency(
+        "hub", message, is_ok=not counts.paused and counts.waiting <= _MAX_WAITING_MESSAGES
+    )

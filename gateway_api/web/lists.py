@@ -10,12 +10,12 @@ from flask import Response, request
 
 from gateway_api.web import responses
 from gateway_api.web.access import ANY_ROLE
-from gateway_api.web.compression import Body, add_headers, choose_coding
+from gateway_api.web.compression import Body, add_coding_headers, choose_coding
 from gateway_api.web.operation import View, operation
 from gateway_api.web.records import make_list_record
-from gateway_api.web.request import current
+from gateway_api.web.request import get_request
 from gateway_api.web.schemas.queries import ListQuery, ListSelection, make_list_query
-from gateway_api.web.services import services
+from gateway_api.web.services import get_services
 from gateway_contract.contract import Method, PagedMethod, Record, list_field
 from gateway_contract.core_client import ListParts
 
@@ -61,14 +61,14 @@ def _respond_with_whole(query: ListSelection, fetch: Callable[[], bytes], versio
     does no harm."""
     # Weak: responses with the same version may have other bytes.
     etag = None if version is None else {"ETag": f'W/"{version}"'}
-    if current().has_current(version):
+    if get_request().has_current(version):
         return responses.make_response(b"", 304, etag)
     coding = choose_coding()
     # The list is compressed once for all clients with this coding.
     key = (request.endpoint, msgspec.json.encode(query, order="sorted"), coding)
-    compress = partial(services().compressor.encode, coding=coding)
-    body, sent = services().whole_lists.take(key, lambda: Body(fetch()), version, compress)
-    response = add_headers(responses.make_response(body.data, headers=etag), body.coding)
+    compress = partial(get_services().compressor.encode, coding=coding)
+    body, sent = get_services().whole_lists.take(key, lambda: Body(fetch()), version, compress)
+    response = add_coding_headers(responses.make_response(body.data, headers=etag), body.coding)
     response.call_on_close(sent)
     return response
 

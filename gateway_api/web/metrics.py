@@ -28,7 +28,7 @@ from gateway_api.hub.interface import GetCounts, Hub, WebhookCounts
 from gateway_api.web import counters, health
 from gateway_api.web.health import Host
 from gateway_api.web.operation import make_template
-from gateway_api.web.request import current
+from gateway_api.web.request import get_request
 from gateway_api.web.services import UserServices
 from gateway_contract.base import logs
 from gateway_contract.base.errors import CoreUnavailable, HubUnavailable
@@ -100,7 +100,7 @@ def install(app: Flask, user_services: UserServices) -> None:
     def _limit_method(response: Response) -> Response:
         # Just before the exporter's hook, for which the method is a label. Without a route it may be any
         # text.
-        request = current()
+        request = get_request()
         if request.url_rule is None:
             request.method = "other"
         return response
@@ -109,7 +109,7 @@ def install(app: Flask, user_services: UserServices) -> None:
     state.register(_StateCollector(user_services.core, user_services.hub, user_services.host))
     pool = gevent.get_hub().threadpool
 
-    def make() -> str:
+    def make_text() -> str:
         # On a thread, so that the event loop continues. The state comes over sockets, as in any request.
         try:
             counted: str
@@ -119,15 +119,15 @@ def install(app: Flask, user_services: UserServices) -> None:
             _log.error(
                 "cannot read the counters, which a scrape lacks: %s",
                 error,
-                extra=logs.extra(request_id=current().id),
+                extra=logs.extra(request_id=get_request().id),
             )
             counted = ""
         return generate_latest(state).decode() + counted + _add_former_counter(counted)
 
-    app.extensions[_EXTENSION] = Scrapes(make, time.monotonic)
+    app.extensions[_EXTENSION] = Scrapes(make_text, time.monotonic)
 
 
-def scrapes() -> Scrapes:
+def get_scrapes() -> Scrapes:
     """Return the scrapes of the current worker."""
     return cast(Scrapes, current_app.extensions[_EXTENSION])
 
@@ -168,7 +168,7 @@ class _StateCollector(Collector):
             _log.error(
                 "cannot read the state of the core, which a scrape lacks: %s",
                 error,
-                extra=logs.extra(request_id=current().id),
+                extra=logs.extra(request_id=get_request().id),
             )
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
@@ -180,7 +180,7 @@ class _StateCollector(Collector):
             _log.error(
                 "cannot read the counts of the hub, which a scrape lacks: %s",
                 error,
-                extra=logs.extra(request_id=current().id),
+                extra=logs.extra(request_id=get_request().id),
             )
         yield from self._describe_dependencies(found)
 

@@ -13,7 +13,7 @@ from gateway_api.base.http import REQUEST_ID, make_guards
 from gateway_api.hub.interface import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE, TIMEOUT
 from gateway_api.web.access import Access
 from gateway_api.web.operation import ApiOperation, Route
-from gateway_api.web.parse import MAX_BODY
+from gateway_api.web.parse import MAX_BODY_BYTES
 from gateway_api.web.records import Error, InternalError, Refusal, RequestError, RoleRefusal
 from gateway_api.web.request import ENTITY_TAGS
 from gateway_api.web.responses import EVENT_STREAM, JSON
@@ -22,8 +22,8 @@ from gateway_contract.base.texts import MAX_ID
 from gateway_contract.events import EVENTS, TestDelivery
 from gateway_contract.version import PRODUCT, VERSION
 
-_OPENAPI = "3.1.0"
-_SCHEME = "bearer"
+_OPENAPI_VERSION = "3.1.0"
+_SECURITY_SCHEME = "bearer"
 _DESCRIPTION = """\
 Lists, inspects and disconnects subscriber sessions, changes their rates, reads the gateway's state,
 changes its configuration, and sends events.
@@ -58,14 +58,14 @@ archive or a confirmation have none. Every change of the candidate honours If-Ma
     "docs": "This API, as a document for programs and as a page for people.",
 }
 
-_ACCESS = {
+_ACCESS_TEXTS = {
     Access.ALWAYS: "Requires no token, and works while the API is disabled.",
     Access.OPEN: "Requires no token.",
     Access.ANY_ROLE: "Requires a token.",
     Access.ADMIN: "Requires the role admin.",
 }
-_DONE = {201: "Created.", 202: "Started."}
-_ROLES = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admin"]}
+_SUCCESSES = {201: "Created.", 202: "Started."}
+_ROLES_BY_ACCESS = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admin"]}
 
 
 def make_document(routes: Iterable[Route]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def make_document(routes: Iterable[Route]) -> dict[str, Any]:
     spec = APISpec(
         PRODUCT,
         VERSION,
-        _OPENAPI,
+        _OPENAPI_VERSION,
         [requests, _SchemaRules()],
         info={
             "summary": "Management API of a broadband subscriber gateway",
@@ -83,11 +83,11 @@ def make_document(routes: Iterable[Route]) -> dict[str, Any]:
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         servers=[{"url": "/", "description": "The gateway that serves this document."}],
-        security=[{_SCHEME: []}],
+        security=[{_SECURITY_SCHEME: []}],
     )
     requests.map_to_openapi_type(ParsedField, "string", None)  # type: ignore[no-untyped-call]
     scheme = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
-    spec.components.security_scheme(_SCHEME, {**scheme, "description": "The token of a login."})
+    spec.components.security_scheme(_SECURITY_SCHEME, {**scheme, "description": "The token of a login."})
     for name in _HEADERS:
         spec.components.header(name, _describe_header(name, required=True))
     _add_errors(spec)
@@ -141,7 +141,7 @@ def _describe_operation(route: Route) -> dict[str, Any]:
         304: may_be_304,
         # Unknown parameters.
         400: not operation.ignores_query(route.method),
-        401: access in _ROLES,
+        401: access in _ROLES_BY_ACCESS,
         403: access is Access.ADMIN,
         404: variables,
         413: operation.body is not None,
@@ -154,9 +154,9 @@ def _describe_operation(route: Route) -> dict[str, Any]:
     summary, _, more = operation.text.partition("\n\n")
     described: dict[str, Any] = {
         "summary": summary.replace("\n", " "),
-        "description": "\n\n".join(filter(None, (more, _ACCESS[access]))),
+        "description": "\n\n".join(filter(None, (more, _ACCESS_TEXTS[access]))),
         # The document as a whole requires a token.
-        **({"x-roles": _ROLES[access]} if access in _ROLES else {"security": []}),
+        **({"x-roles": _ROLES_BY_ACCESS[access]} if access in _ROLES_BY_ACCESS else {"security": []}),
     }
     if parameters:
         described["parameters"] = parameters
@@ -167,15 +167,15 @@ def _describe_operation(route: Route) -> dict[str, Any]:
     successes = {str(operation.status): _describe_success(operation)}
     if operation.preview is not None:
         content = {JSON: {"schema": _put_in_envelope([operation.preview])}}
-        successes["200"] = {"description": "Done.", "headers": _headers(), "content": content}
+        successes["200"] = {"description": "Done.", "headers": _refer_to_headers(), "content": content}
     described["responses"] = successes | {str(status): _ERRORS[status].name for status in sorted(errors)}
     return described
 
 
 def _describe_success(operation: ApiOperation) -> dict[str, Any]:
     return {
-        "description": _DONE.get(operation.status, "Done."),
-        "headers": _headers(*operation.headers, optional=operation.may_have),
+        "description": _SUCCESSES.get(operation.status, "Done."),
+        "headers": _refer_to_headers(*operation.headers, optional=operation.may_have),
         "content": {operation.media_type: {"schema": _describe_body(operation)}},
     }
 
@@ -187,10 +187,10 @@ def _describe_body(operation: ApiOperation) -> dict[str, Any]:
     if operation.media_type != JSON:
         return {"type": "string"}
     records = operation.records or ()
-    return _join(records) if operation.bare else _put_in_envelope(records)
+    return _describe_any_of(records) if operation.bare else _put_in_envelope(records)
 
 
-def _join(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
+def _describe_any_of(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
     """Return the schema of any one of these records, and of null without records."""
     references = [_refer_to(record) for record in records]
     # Generators of clients take `const`; with the type "null" that of Python fails.
@@ -200,7 +200,7 @@ def _join(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
 def _put_in_envelope(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
     """Return the schema of the envelope with any one of these records as its data."""
     status = {"type": "string", "const": "ok", "description": "Distinguishes successes from errors."}
-    properties = {"status": status, "data": _join(records)}
+    properties = {"status": status, "data": _describe_any_of(records)}
     return {"type": "object", "required": ["status", "data"], "properties": properties}
 
 
@@ -248,7 +248,7 @@ def _describe_deliveries() -> dict[str, Any]:
                 "summary": summary,
                 "description": _RETRIES,
                 "security": [],
-                "parameters": _DELIVERY,
+                "parameters": _DELIVERY_HEADERS,
                 "requestBody": {"required": True, "content": {JSON: {"schema": _refer_to(record)}}},
                 "responses": {"2XX": {"description": "The receiver accepted it."}},
             }
@@ -323,7 +323,7 @@ _HEADERS: dict[str, tuple[str, str | int]] = {
 }
 
 
-def _headers(*names: str, optional: Iterable[str] = ()) -> dict[str, Any]:
+def _refer_to_headers(*names: str, optional: Iterable[str] = ()) -> dict[str, Any]:
     """Return references to these headers and to the headers of every response, and the `optional` headers."""
     given = (REQUEST_ID, *make_guards(tls=True), *names)
     references: dict[str, Any] = {name: name for name in given}
@@ -378,7 +378,7 @@ _LAST_EVENT_ID = _make_header(
     "84a7e8343baf37f9-57",
 )
 #: Headers of Standard Webhooks.
-_DELIVERY = [
+_DELIVERY_HEADERS = [
     _make_header("webhook-id", "Same for every attempt of a message.", "84a7e8343baf37f9-57", required=True),
     _make_header("webhook-timestamp", "When it was sent, Unix epoch seconds.", "1795271513", required=True),
     _make_header(
@@ -411,7 +411,7 @@ _ERRORS = {
     412: _ErrorResponse(
         "PreconditionFailed", "The configuration has changed since. Nothing was changed.", headers=("ETag",)
     ),
-    413: _ErrorResponse("ContentTooLarge", f"The body is over {MAX_BODY >> 20} MiB."),
+    413: _ErrorResponse("ContentTooLarge", f"The body is over {MAX_BODY_BYTES >> 20} MiB."),
     414: _ErrorResponse("URITooLong", "Path and query are too long."),
     429: _ErrorResponse(
         "TooManyRequests",
@@ -435,7 +435,7 @@ _ERRORS = {
 
 def _add_errors(spec: APISpec) -> None:
     for shared in _ERRORS.values():
-        described = {"description": shared.description, "headers": _headers(*shared.headers)}
+        described = {"description": shared.description, "headers": _refer_to_headers(*shared.headers)}
         if shared.record is not None:
             described["content"] = {JSON: {"schema": _refer_to(shared.record)}}
         spec.components.response(shared.name, described)

@@ -22,9 +22,9 @@ from werkzeug.routing import RequestRedirect
 
 from gateway_api.web import parse, responses
 from gateway_api.web.access import Access, require_access
-from gateway_api.web.request import SAFE_METHODS, ApiRequest, current
+from gateway_api.web.request import SAFE_METHODS, ApiRequest, get_request
 from gateway_api.web.responses import JSON
-from gateway_api.web.services import services
+from gateway_api.web.services import get_services
 from gateway_contract.base.errors import Moved
 from gateway_contract.base.fields import Schema
 
@@ -165,14 +165,14 @@ def operation(access: Access, description: str = "", **more: Any) -> Callable[[C
 
 
 def _respond(operation: ApiOperation, variables: dict[str, str]) -> Response:
-    request = current()
+    request = get_request()
     require_access(operation.access, without_core=operation.without_core)
     if operation.access is Access.ADMIN and request.method not in SAFE_METHODS:
         # A change is unavailable while the audit log is.
-        services().audit.check()
+        get_services().audit.check()
     arguments = _load_arguments(request, operation, variables)
     response = _make_response(operation, operation.function(**arguments))
-    return services().compressor.compress(response) if operation.compressed else response
+    return get_services().compressor.compress(response) if operation.compressed else response
 
 
 def _load_arguments(
@@ -211,7 +211,7 @@ def install(app: Flask) -> None:
 
     @app.before_request
     def _require_route() -> None:
-        request = current()
+        request = get_request()
         unknown = request.routing_exception
         if unknown is None:
             request.is_conditional = _find_operation(app, request.endpoint or "").conditional

@@ -14,10 +14,10 @@ from gateway_contract.base.errors import Invalid, NotFound, Problem
 from gateway_contract.base.fields import Schema, decode_json, load
 from gateway_contract.base.texts import parse_numeric_id
 
-MAX_BODY = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 
 #: Variable parts of paths that are numbers, and the message for any other text.
-_NUMBERS = {"id": "No such session", "job": "No such job", "revision": "No such revision"}
+_NUMBER_VARIABLES = {"id": "No such session", "job": "No such job", "revision": "No such revision"}
 
 
 def parse_query(request: ApiRequest, schema: type[Schema] | None) -> Any:
@@ -50,7 +50,8 @@ def parse_body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct],
 def parse_variables(path: Mapping[str, str]) -> dict[str, Any]:
     """Return the variable parts of a path, numbers as integers. Raises NotFound for an impossible number."""
     return {
-        name: _parse_number(text, _NUMBERS[name]) if name in _NUMBERS else text for name, text in path.items()
+        name: _parse_number(text, _NUMBER_VARIABLES[name]) if name in _NUMBER_VARIABLES else text
+        for name, text in path.items()
     }
 
 
@@ -86,16 +87,16 @@ def _is_text(text: str) -> bool:
 
 def _read_json_object(request: ApiRequest, *, optional: bool) -> dict[str, Any]:
     """Return the body of a request; an empty object if it is `optional` and left out. Raises Invalid."""
-    if (request.content_length or 0) > MAX_BODY:
+    if (request.content_length or 0) > MAX_BODY_BYTES:
         raise RequestEntityTooLarge
     try:
         # One byte more tells a body that fits from one that was cut to fit.
-        data = request.stream.read(MAX_BODY + 1)
+        data = request.stream.read(MAX_BODY_BYTES + 1)
     except Exception as error:
         # PEP 3333 leaves open what the server's reader raises for wrong framing. The cause is always the
         # client.
         raise Invalid(Problem("", "invalid", "The body could not be read")) from error
-    if len(data) > MAX_BODY:
+    if len(data) > MAX_BODY_BYTES:
         raise RequestEntityTooLarge
     if optional and not data:
         return {}

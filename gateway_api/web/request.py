@@ -63,7 +63,7 @@ class ApiRequest(flask.Request):
         """Note the caller, for the log lines of this request."""
         self.environ[http.USER], self.environ[http.ROLE] = username, role
 
-    def last_event_id(self) -> EventId | None:
+    def read_last_event_id(self) -> EventId | None:
         """Return the id of the last event that the client received. An invalid id counts as one that the core
         no longer holds: after an error an event source would never connect again."""
         text = self.headers.get("Last-Event-ID", "")
@@ -72,7 +72,7 @@ class ApiRequest(flask.Request):
         except ValueError:
             return EventId("unknown", 0)
 
-    def required_etags(self) -> list[str] | None:
+    def read_required_etags(self) -> list[str] | None:
         """Return the strong entity tags of If-Match, of which one must be current; None for any (RFC 9110
         section 13.1.1). Raises Invalid for a malformed header, which would never match."""
         text = self.headers.get("If-Match", "*").strip()
@@ -87,11 +87,11 @@ class ApiRequest(flask.Request):
         return etag is not None and self.if_none_match.contains_weak(etag)
 
 
-def current() -> ApiRequest:
+def get_request() -> ApiRequest:
     """Return the current request. `flask.request` is a proxy, which looks the request up at each use."""
     return cast(ApiRequest, flask.request._get_current_object())  # type: ignore[attr-defined]
 
 
-def caller() -> Claims:
+def get_caller() -> Claims:
     """Return the claims of the caller. Only for views that require a user's token."""
-    return cast(Claims, current().claims)
+    return cast(Claims, get_request().claims)

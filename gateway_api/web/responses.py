@@ -8,7 +8,7 @@ import msgspec
 from flask import Flask, Response, request
 
 from gateway_api.base.http import REQUEST_ID, make_guards
-from gateway_api.web.request import current
+from gateway_api.web.request import get_request
 from gateway_contract.base.turns import give_way
 from gateway_contract.core_client import ListParts
 
@@ -66,7 +66,7 @@ def install(app: Flask) -> None:
     @app.after_request
     def _complete(response: Response) -> Response:
         """Add the headers of every response, and make it 304 if the client has the content."""
-        request = current()
+        request = get_request()
         headers = {REQUEST_ID: request.id, **make_guards(tls=request.is_secure)}
         if "Cache-Control" in response.headers:
             del headers["Cache-Control"]

@@ -17,7 +17,7 @@ from gateway_api.history.reader import Reader
 from gateway_api.hub.interface import Hub
 from gateway_api.web.compression import Body, Compressor
 from gateway_api.web.health import Host
-from gateway_api.web.request import current
+from gateway_api.web.request import get_request
 from gateway_api.web.whole_lists import WholeLists
 from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
@@ -58,27 +58,27 @@ class UserServices(WorkerServices):
         self.host = Host.from_settings(settings, ledger)
 
 
-def services() -> WorkerServices:
+def get_services() -> WorkerServices:
     """Return the services of this worker that the routes of either profile use."""
     return cast(WorkerServices, current_app.extensions[EXTENSION])
 
 
-def user_services() -> UserServices:
+def get_user_services() -> UserServices:
     """Return the services of this worker in the profile with users."""
-    return cast(UserServices, services())
+    return cast(UserServices, get_services())
 
 
 def core() -> CoreClient:
     """Return the core, for calls by the user of this request."""
-    request = current()
-    return services().core.with_origin(request.user, request.new_call_id)
+    request = get_request()
+    return get_services().core.with_origin(request.user, request.new_call_id)
 
 
 def hub() -> Hub:
     """Return the client of the hub."""
-    return user_services().hub
+    return get_user_services().hub
 
 
 def history() -> Reader:
     """Return the history, for the user of this request."""
-    return user_services().history.for_user(current().user or "")
+    return get_user_services().history.for_user(get_request().user or "")

@@ -8,7 +8,7 @@ from marshmallow import validate
 from gateway_api import events
 from gateway_api.hub.service import MAX_WEBHOOKS
 from gateway_api.serving.connections import Limits
-from gateway_api.web.parse import MAX_BODY
+from gateway_api.web.parse import MAX_BODY_BYTES
 from gateway_api.web.schemas.requests import EditConfigurationSchema
 from tests.support.manual import DOCS, PAGES, ROOT, blocks
 from tests.support.routes import ROUTES
@@ -48,7 +48,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
             events.MAX_STREAMS,
             events.MAX_STREAMS_OF_CLIENT,
         ),
-        *(MAX_BODY >> 20, operations.max, MAX_WEBHOOKS),
+        *(MAX_BODY_BYTES >> 20, operations.max, MAX_WEBHOOKS),
         *(limits.header, limits.body, limits.idle),
     ]
     assert limits.handshake == limits.header

@@ -10,7 +10,7 @@ from gateway_api.web import audit, records
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import select_records
 from gateway_api.web.operation import Passed, WithETag, operation
-from gateway_api.web.request import current
+from gateway_api.web.request import get_request
 from gateway_api.web.schemas import queries, requests
 from gateway_api.web.services import core
 from gateway_contract.contract import Method
@@ -49,21 +49,21 @@ def compare(query: dict[str, int]) -> WithETag[records.Difference]:
 @operation(ADMIN, body=requests.SetValueSchema, errors=(412,))
 def set_value(body: wire.Edit) -> WithETag[None]:
     """Stage a value at a path."""
-    return WithETag(None, _note_edits(core().edit([body], current().required_etags())).etag)
+    return WithETag(None, _note_edits(core().edit([body], get_request().read_required_etags())).etag)
 
 
 @configuration.post("/delete")
 @operation(ADMIN, body=requests.DeleteValueSchema, errors=(404, 412))
 def delete(body: wire.Edit) -> WithETag[None]:
     """Stage the deletion of a path. 404 if the path does not exist."""
-    return WithETag(None, _note_edits(core().edit([body], current().required_etags())).etag)
+    return WithETag(None, _note_edits(core().edit([body], get_request().read_required_etags())).etag)
 
 
 @configuration.post("/edit")
 @operation(ADMIN, body=requests.EditConfigurationSchema, errors=(404, 412))
 def edit_all(body: list[wire.Edit]) -> WithETag[records.Edited]:
     """Stage several changes, or none of them."""
-    staged = _note_edits(core().edit_all(body, current().required_etags()))
+    staged = _note_edits(core().edit_all(body, get_request().read_required_etags()))
     return WithETag(records.Edited([change.path for change in staged.changes]), staged.etag)
 
 
@@ -74,7 +74,9 @@ def replace_candidate(body: requests.Document) -> WithETag[None]:
 
     The body is what GET has in `data`, changed. A masked secret stands for the one that the candidate has
     there, and the items of lists are found by their keys. Parts may be missing until the commit."""
-    staged = _note_staged(core().call(wire.ReplaceCandidate(body.sections, current().required_etags())))
+    staged = _note_staged(
+        core().call(wire.ReplaceCandidate(body.sections, get_request().read_required_etags()))
+    )
     return WithETag(None, staged.etag)
 
 
@@ -83,7 +85,7 @@ def replace_candidate(body: requests.Document) -> WithETag[None]:
 def commit(body: dict[str, Any]) -> WithETag[records.Committed]:
     """Commit the candidate, for good or until a deadline for its confirmation. 409 if more sessions than
     `max_sessions_dropped` would end."""
-    return report_commit(core().commit(current().required_etags(), **body))
+    return report_commit(core().commit(get_request().read_required_etags(), **body))
 
 
 @configuration.post("/confirm")
@@ -98,7 +100,7 @@ def confirm() -> records.Message:
 @operation(ADMIN, body=requests.RollbackSchema, errors=(404, 412))
 def rollback(body: requests.Rollback) -> WithETag[records.RolledBack]:
     """Stage an archived revision, 1 being the newest."""
-    staged = _note_staged(core().rollback(body.revision, current().required_etags()))
+    staged = _note_staged(core().rollback(body.revision, get_request().read_required_etags()))
     message = f"Revision {body.revision} is the candidate; a commit makes it the running configuration"
     return WithETag(records.RolledBack(message, body.revision, staged.changes), staged.etag)
 
@@ -107,7 +109,7 @@ def rollback(body: requests.Rollback) -> WithETag[records.RolledBack]:
 @operation(ADMIN, errors=(412,))
 def discard() -> WithETag[None]:
     """Discard all changes of the candidate."""
-    discarded = core().call(wire.DiscardCandidate(current().required_etags()))
+    discarded = core().call(wire.DiscardCandidate(get_request().read_required_etags()))
     audit.note(before=discarded.before)
     return WithETag(None, discarded.etag)
 

@@ -12,10 +12,10 @@ from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import select_records
 from gateway_api.web.operation import Created, operation
-from gateway_api.web.request import caller, current
+from gateway_api.web.request import get_caller, get_request
 from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas import queries, requests
-from gateway_api.web.services import hub, user_services
+from gateway_api.web.services import get_user_services, hub
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS, Gap
 
 events = Blueprint("events", __name__, url_prefix="/api/v1/events")
@@ -58,8 +58,10 @@ A stream has {_join_names(DEFAULT_STREAM_EVENTS)}, unless `events` names others 
 def stream_events(query: StreamFilter) -> Response:
     """Stream events, without an end."""
     # The header first: a client that reconnects sends the newer id there, and the same query again.
-    wanted = replace(query, resume=current().last_event_id() or query.resume)
-    return responses.make_stream(lambda address: user_services().streams.open(caller(), address, wanted))
+    wanted = replace(query, resume=get_request().read_last_event_id() or query.resume)
+    return responses.make_stream(
+        lambda address: get_user_services().streams.open(get_caller(), address, wanted)
+    )
 
 
 _WEBHOOKS = f"""\

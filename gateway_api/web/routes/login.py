@@ -5,9 +5,9 @@ from flask import Blueprint, request
 from gateway_api.web import records
 from gateway_api.web.access import ANY_ROLE, OPEN, find_claims, keep_in_browser
 from gateway_api.web.operation import operation
-from gateway_api.web.request import caller, current
+from gateway_api.web.request import get_caller, get_request
 from gateway_api.web.schemas import requests
-from gateway_api.web.services import core, user_services
+from gateway_api.web.services import core, get_user_services
 from gateway_contract.base.errors import NotAllowed
 from gateway_contract.core.configuration import EndTokens
 
@@ -22,11 +22,11 @@ def log_in(body: requests.LoginRequest) -> records.Token:
     With the header `X-Gateway-Page: 1`, as the live page sends it, the browser keeps the token in a cookie.
     """
     known, address = core().get_login(body.username), request.remote_addr or ""
-    current().names_user = known.user is not None
-    user = user_services().login.authenticate(known, body.username, body.password, address)
-    current().identify(user.username, user.role)
+    get_request().names_user = known.user is not None
+    user = get_user_services().login.authenticate(known, body.username, body.password, address)
+    get_request().identify(user.username, user.role)
     lifetime = known.token_lifetime
-    token = user_services().tokens.issue(user.username, user.role, user.generation, lifetime)
+    token = get_user_services().tokens.issue(user.username, user.role, user.generation, lifetime)
     keep_in_browser(token)
     return records.Token(token, "bearer", lifetime)
 
@@ -43,7 +43,7 @@ def show_user() -> records.SignedIn:
 @operation(ANY_ROLE)
 def log_out() -> records.Message:
     """Revoke the token that came with the request."""
-    user_services().revocations.revoke(caller().jti, caller().exp)
+    get_user_services().revocations.revoke(get_caller().jti, get_caller().exp)
     keep_in_browser(None)
     return records.Message("Logged out")
 
@@ -52,10 +52,10 @@ def log_out() -> records.Message:
 @operation(ANY_ROLE, body=requests.LogoutEverywhereSchema, optional=True, errors=(403, 404, 501))
 def log_out_everywhere(body: requests.LogoutEverywhere) -> records.Message:
     """End all tokens of the caller; an admin may name another user. Event streams with these tokens end."""
-    username = caller().sub if body.username is None else body.username
-    if username != caller().sub and caller().role != "admin":
+    username = get_caller().sub if body.username is None else body.username
+    if username != get_caller().sub and get_caller().role != "admin":
         raise NotAllowed
     core().call_raw(EndTokens(username))
-    if username == caller().sub:
+    if username == get_caller().sub:
         keep_in_browser(None)
     return records.Message(f"Ended all tokens of {username}")

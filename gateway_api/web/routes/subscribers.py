@@ -13,10 +13,10 @@ from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
 from gateway_api.web.operation import Passed, operation, pass_records
-from gateway_api.web.request import caller
+from gateway_api.web.request import get_caller
 from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas import queries, requests
-from gateway_api.web.services import core, history, user_services
+from gateway_api.web.services import core, get_user_services, history
 from gateway_contract.base.errors import StillConnected
 from gateway_contract.contract import Page
 from gateway_contract.core.sessions import (
@@ -130,12 +130,12 @@ def watch(id: int) -> Response:
         event: traffic
         data: {"at":1795271513,"interval_ms":1000,"down_bps":5213400,"up_bps":301120,"down_pps":543,...}
     """
-    services = user_services()
+    services = get_user_services()
     core().get_session(id)
     core().require_method(WatchTraffic(id))
     services.traffic.check(id)
     follow = partial(services.traffic.follow, id=id)
-    return responses.make_stream(lambda address: services.streams.open_with(caller(), address, follow))
+    return responses.make_stream(lambda address: services.streams.open_with(get_caller(), address, follow))
 
 
 @past.get("/history", endpoint="index")

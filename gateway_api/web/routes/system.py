@@ -9,10 +9,10 @@ from gateway_api.web import records
 from gateway_api.web.access import ADMIN, ALWAYS, ANY_ROLE
 from gateway_api.web.health import check_core, check_hub
 from gateway_api.web.lists import list_operation
-from gateway_api.web.metrics import scrapes
+from gateway_api.web.metrics import get_scrapes
 from gateway_api.web.operation import operation, pass_records
 from gateway_api.web.schemas import queries
-from gateway_api.web.services import core, hub, user_services
+from gateway_api.web.services import core, get_user_services, hub
 from gateway_contract.core.health import ListFaults, worst
 from gateway_contract.core.sessions import GetHealth, Health
 from gateway_contract.core_client import ListParts
@@ -47,7 +47,7 @@ def show_health() -> Health:
 @operation(ANY_ROLE, without_core=True)
 def show_health_detail() -> records.HealthDetail:
     """Return the health of what the gateway depends on, and the worst of it, also while the core hangs."""
-    found = (*check_core(core()), check_hub(hub()), *user_services().host.check())
+    found = (*check_core(core()), check_hub(hub()), *get_user_services().host.check())
     return records.HealthDetail(worst(found), found)
 
 
@@ -62,7 +62,7 @@ def list_faults(query: queries.ListSelection) -> ListParts:
 @operation(ADMIN, query=queries.AuditQuery)
 def list_audit_records(query: queries.Search[Filter]) -> records.AuditRecordList:
     """List the audit records that match the filters, or a page of them, the newest first."""
-    found = user_services().audit.read(query.wanted, query.page)
+    found = get_user_services().audit.read(query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor
     matching = pass_records(found.records, records.AuditRecord)
     return records.AuditRecordList(records=matching, count=len(matching), next_cursor=cursor)
@@ -73,4 +73,4 @@ def list_audit_records(query: queries.Search[Filter]) -> records.AuditRecordList
 def scrape() -> Response:
     """Return metrics in Prometheus' text format 0.0.4, for any Accept header. They are at most a second
     old."""
-    return Response(scrapes().read(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(get_scrapes().read(), content_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -10,7 +10,7 @@ from gateway_api.web import records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.lists import list_operation
 from gateway_api.web.operation import Passed, WithETag, operation
-from gateway_api.web.request import current
+from gateway_api.web.request import get_request
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas import queries, requests
 from gateway_api.web.services import core
@@ -115,7 +115,7 @@ token_profile.add_url_rule("/config", "running", configuration.show_running)
 @operation(ADMIN, body=records.Configuration)
 def replace_configuration(body: requests.Document) -> WithETag[records.Committed]:
     """Commit a whole configuration, or change nothing. 409 while the candidate has changes."""
-    return configuration.report_commit(core().replace(body.sections, current().required_etags()))
+    return configuration.report_commit(core().replace(body.sections, get_request().read_required_etags()))
 
 
 @token_profile.get("/system/status", endpoint="status")

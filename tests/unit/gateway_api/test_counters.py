@@ -68,7 +68,7 @@ for method, path, status in json.loads(sys.argv[2]):
 
 def test_a_worker_continues_the_counters_of_one_that_has_ended(tmp_path: Path) -> None:
     count = """
-ended = counters.find_ended({1})
+ended = counters.find_ended_worker({1})
 counters.prepare_worker(ended)
 from prometheus_client import Counter
 Counter("requests", "Requests").inc()

@@ -29,7 +29,7 @@ from gateway_api.web.operation import (
 )
 from gateway_api.web.parse import SessionSegment
 from gateway_api.web.records import Message, SignedIn
-from gateway_api.web.request import current
+from gateway_api.web.request import get_request
 from gateway_api.web.services import EXTENSION, UserServices, WorkerServices
 from gateway_contract.base import durable
 from gateway_contract.base.errors import CoreUnavailable, NotFound
@@ -192,7 +192,7 @@ def test_the_caller_is_known_also_where_the_core_does_not_reply(tmp_path: Path) 
     authors = []
 
     def view() -> Message:
-        authors.append(current().user)
+        authors.append(get_request().user)
         return Message("done")
 
     # There is no socket of a core.

@@ -53,7 +53,7 @@ def test_a_value_that_cannot_be_is_named(name: str, value: str) -> None:
     ("secret", "is_short"), [("s" * 31, True), ("s" * 32, False), ("\u00e4" * 16, False)]
 )
 def test_a_secret_of_less_than_32_bytes_is_short(secret: str, is_short: bool) -> None:
-    assert Settings.from_environment({"SVC_API_SECRET": secret}).secret_is_short is is_short
+    assert Settings.from_environment({"SVC_API_SECRET": secret}).has_short_secret is is_short
 
 
 @pytest.mark.parametrize("secret", [None, b"\n", b"ssh-rsa " + b"A" * 32], ids=["none", "empty", "a key"])
