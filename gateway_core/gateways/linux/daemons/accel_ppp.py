@@ -51,10 +51,8 @@ from gateway_core.gateways.linux.daemons.daemon import (
     load_template,
 )
 from gateway_core.gateways.linux.daemons.source import (
-    ADMIN_DISCONNECT,
     NO_SESSIONS,
     START_JITTER_SECONDS,
-    UNKNOWN,
     Source,
     SourceEnd,
     SourceNotRunning,
@@ -457,7 +455,7 @@ class AccelPppSource(Source):
     def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         """Return `admin_disconnect` for a session whose end was requested here in the last minute, alone or
         with its interface. Nothing tells the traffic."""
-        return {key: SourceEnd(ADMIN_DISCONNECT if key in self._terminations else UNKNOWN) for key in keys}
+        return {key: SourceEnd(self._terminations.find_reason(key)) for key in keys}
 
     def _read_table(self, former: Mapping[str, SourceSession]) -> list[SourceSession]:
         try:

@@ -42,7 +42,6 @@ from gateway_core.gateways.linux.daemons.daemon import (
     load_template,
 )
 from gateway_core.gateways.linux.daemons.source import (
-    ADMIN_DISCONNECT,
     NO_SESSIONS,
     UNKNOWN,
     PrefixOf,
@@ -490,12 +489,8 @@ class DnsmasqSource(Source):
         """Return `admin_disconnect` for a session whose end was requested here in the last minute, and
         `session_timeout` for a lease that expired. dnsmasq does not tell a DHCPRELEASE from other ends, and
         nothing tells the traffic."""
-        return {key: SourceEnd(self._find_reason(key)) for key in keys}
-
-    def _find_reason(self, key: str) -> str:
-        if key in self._terminations:
-            return ADMIN_DISCONNECT
-        return "session_timeout" if key in self._expired else UNKNOWN
+        reasons = {key: "session_timeout" if key in self._expired else UNKNOWN for key in keys}
+        return {key: SourceEnd(self._terminations.find_reason(key, reasons[key])) for key in keys}
 
     def _read_live(self) -> tuple[Mapping[str, LeaseRecord], _Live]:
         """Return all records, and those of sessions with their leases."""

@@ -59,9 +59,7 @@ from gateway_core.gateways.linux.daemons.pppd import (
     parse_start,
 )
 from gateway_core.gateways.linux.daemons.source import (
-    ADMIN_DISCONNECT,
     NO_SESSIONS,
-    UNKNOWN,
     PrefixOf,
     Source,
     SourceEnd,
@@ -498,7 +496,7 @@ class PppoeServerSource(Source):
     def _make_end(self, key: str, process: _Process, lines: Sequence[str]) -> SourceEnd:
         reason, logged = parse_end(lines)
         if reason is None or reason == SIGNALLED:
-            reason = ADMIN_DISCONNECT if key in self._terminations else UNKNOWN
+            reason = self._terminations.find_reason(key)
         # A pppd that ends by SIGTERM ends its hooks so too, mostly before they have done anything.
         return SourceEnd(reason, self._read_traffic(process) or logged)
 

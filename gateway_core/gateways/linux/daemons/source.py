@@ -182,6 +182,10 @@ class Terminations:
             at = self._requested.get(key)
         return at is not None and self._clock.steady() - at < _REQUEST_SECONDS
 
+    def find_reason(self, key: str, otherwise: str = UNKNOWN) -> str:
+        """Return ADMIN_DISCONNECT for a session whose end was requested, or another reason."""
+        return ADMIN_DISCONNECT if key in self else otherwise
+
     @contextmanager
     def note(self, *keys: str) -> Iterator[None]:
         """Note a request before the block makes it: another thread may see the end first. If the block
