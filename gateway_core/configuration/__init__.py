@@ -1,1 +1,1 @@
-"""The running configuration of the embedded core."""
+"""Configuration of the core: documents, rules, storage and workflow."""

@@ -271,7 +271,7 @@ def edit(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[str
     return made, values
 
 
-def check_replacement(document: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
+def prepare_replacement(document: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
     """Return a whole document to stage in place of the candidate, with the candidate's secrets in place of
     masks. Raises Invalid."""
     made = unmask(document, candidate, "in the candidate")

@@ -255,7 +255,7 @@ def get_strict_rules(field: Field) -> tuple[StrictRule, ...]:
 
 
 #: Texts that users write for no value.
-_NO_VALUE = frozenset(("", "null", "none", "~"))
+_NO_VALUE_TEXTS = frozenset(("", "null", "none", "~"))
 
 
 def is_removable(field: Field) -> bool:
@@ -266,7 +266,7 @@ def is_removable(field: Field) -> bool:
 def explain_removal(field: Field, value: Any) -> str | None:
     """Return the strict rule that a text such as `null` breaks in a leaf that may be absent: in a secret,
     nobody would see the mistake. Return None for other values."""
-    if not isinstance(value, str) or value.strip().lower() not in _NO_VALUE or not is_removable(field):
+    if not isinstance(value, str) or value.strip().lower() not in _NO_VALUE_TEXTS or not is_removable(field):
         return None
     return f"must not be {f'the text {value.strip()}' if value.strip() else 'empty'}: delete removes it"
 

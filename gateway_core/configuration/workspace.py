@@ -199,7 +199,9 @@ class Workspace:
         """Make a whole document the candidate. A mask in it stands for the candidate's secret. Raises Invalid
         for a document that no edits could make."""
         with self._begin_staging(request):
-            return self._stage_whole(documents.check_replacement(document, self.snapshot.candidate), request)
+            return self._stage_whole(
+                documents.prepare_replacement(document, self.snapshot.candidate), request
+            )
 
     def discard(self, request: ChangeRequest) -> wire.DiscardReply:
         """Drop all staged changes."""
@@ -215,8 +217,9 @@ class Workspace:
             return self._stage_whole(self.read_archived(revision)[1], request)
 
     def compare(self, revision: int | None, to: int | None = None) -> wire.ComparisonReply:
-        """Compare an archived configuration, None for the running one, with another one: archived, 0 for the
-        running one, None for the candidate. Raises RevisionNotFoundError and Unreadable."""
+        """Return the difference between two configurations. `revision` is an archived one, None for the
+        running one. `to` is an archived one, 0 for the running one, None for the candidate. Raises
+        RevisionNotFoundError and Unreadable."""
         snapshot = self.snapshot
 
         running = snapshot.running.document
@@ -319,8 +322,9 @@ class Workspace:
                     follower(sections)
 
     def return_if_due(self) -> bool:
-        """Return to the configuration before an unconfirmed commit if the deadline has passed, and return
-        True. Before the deadline, store it anew after the clock was set. Raises StepFailed."""
+        """Return to the former configuration if the deadline of an unconfirmed commit has passed; True if
+        that happened now. Before the deadline, store the deadline anew if the clock was set. Raises
+        StepFailed."""
         # Without a timeout: a service may take long for a commit, and no client waits.
         with self._lock:
             state, held = self.snapshot.state, self._store.state

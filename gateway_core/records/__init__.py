@@ -1,1 +1,1 @@
-"""The records and lists of the core: clocks, moments, orders of things, pages, the log of changes."""
+"""Records and lists of the core: clocks, sorted collections, pages, the log of changes."""

@@ -203,7 +203,8 @@ class ChangeLog:
             self._logged_unwritten = 0
 
     def _insert(self, calls: Sequence[str], connection: sqlite3.Connection) -> int:
-        """Return the highest number, which is above all given ones in a new file, too."""
+        """Write calls and notes, and return the highest number. In a new file, numbers go on after the last
+        one that was given."""
         connection.executemany("INSERT OR IGNORE INTO call (id) VALUES (?)", ((id,) for id in calls))
         connection.execute(_DELETE_OLD_CALLS, (MAX_CHANGES,))
         (highest,) = connection.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()

@@ -27,7 +27,7 @@ T = TypeVar("T")
 Key: TypeAlias = tuple[int | str, ...]
 Row: TypeAlias = tuple[Key, Record]
 #: A JSON array of one or more records, and the number of records.
-Chunk: TypeAlias = tuple[bytes, int]
+EncodedChunk: TypeAlias = tuple[bytes, int]
 
 # One call of the encoder holds the interpreter lock: encoding 200,000 records at once would stop every
 # other thread for a tenth of a second.
@@ -187,7 +187,7 @@ class WholeList:
     """
 
     field: str
-    chunks: Iterable[Chunk]
+    chunks: Iterable[EncodedChunk]
     total: int
     more: Mapping[str, Any]
 
@@ -245,21 +245,21 @@ def encode_records(records: Iterable[Record]) -> msgspec.Raw:
     return _join_chunks(limit_size(_encode_chunks(records)))[0]
 
 
-def encode_chunk(records: list[Record]) -> Chunk:
+def encode_chunk(records: list[Record]) -> EncodedChunk:
     return msgspec.json.encode(records), len(records)
 
 
-def _encode_chunks(records: Iterable[Record]) -> Iterator[Chunk]:
+def _encode_chunks(records: Iterable[Record]) -> Iterator[EncodedChunk]:
     rest = iter(records)
     while some := list(islice(rest, _RECORDS_PER_CHUNK)):
         yield encode_chunk(some)
 
 
-def limit_size(chunks: Iterable[Chunk], expected: int = 0) -> Iterator[Chunk]:
-    """Pass the chunks on. Raises ReplyTooLargeError once they are too large.
+def limit_size(chunks: Iterable[EncodedChunk], expected: int = 0) -> Iterator[EncodedChunk]:
+    """Yield the chunks unchanged. Raises ReplyTooLargeError once they are too large.
 
-    With the number of records to be `expected`, the size of the whole is estimated from the chunks so far:
-    encoding all of a list before the error would take seconds.
+    With the `expected` number of records, the size of the whole list is estimated from the chunks so far:
+    encoding the whole list before the error would take seconds.
     """
     size = count = 0
     for text, records in chunks:
@@ -270,7 +270,7 @@ def limit_size(chunks: Iterable[Chunk], expected: int = 0) -> Iterator[Chunk]:
         yield text, records
 
 
-def _join_chunks(chunks: Iterable[Chunk]) -> tuple[msgspec.Raw, int]:
+def _join_chunks(chunks: Iterable[EncodedChunk]) -> tuple[msgspec.Raw, int]:
     """Return one JSON array, and the number of its records."""
     joined = list(chunks)
     array = b",".join(memoryview(text)[1:-1] for text, _ in joined)

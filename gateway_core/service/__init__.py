@@ -1,1 +1,1 @@
-"""The methods of the core's interface."""
+"""Services: the methods of the core's interface."""

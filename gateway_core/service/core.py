@@ -29,7 +29,7 @@ from gateway_core.records.changes import MAX_CHANGES, Caller, ChangeLog, Note
 from gateway_core.records.clock import Clock
 from gateway_core.records.paging import Reply, Rows
 from gateway_core.service.jobs import Jobs, JobService
-from gateway_core.service.rates import Changed, NewRates, Rates
+from gateway_core.service.rates import NewRates, RateChange, Rates
 from gateway_core.service.traffic import Talkers, Watches
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Session, get_session_ordering
@@ -231,7 +231,7 @@ class CoreService:
     def _list_records(self, rows: Callable[[Gateway], Rows], call: SelectingMethod[Any]) -> Reply:
         return paging.select_records(rows(self._gateway), call)
 
-    def _note_rates(self, action: str, peer: Peer | None, changed: Changed) -> None:
+    def _note_rates(self, action: str, peer: Peer | None, changed: RateChange) -> None:
         before, after = changed
         self._note(action, peer, sessions.SessionSnapshot.of(before), sessions.SessionRates.of(after))
 

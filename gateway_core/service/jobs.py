@@ -60,6 +60,7 @@ class JobOutcome(Record, frozen=True):
     errors: tuple[JobError, ...] = ()
 
 
+#: A function that acts on the sessions with these ids.
 Act = Callable[[Sequence[int]], JobOutcome]
 
 
@@ -125,7 +126,8 @@ class Jobs:
         return job
 
     def cancel(self, id: int) -> Job | None:
-        """Return the job, which takes no further session; None for an unknown id. Raises JobEndedError."""
+        """Cancel a job, which then takes no further session, and return it; None for an unknown id. Raises
+        JobEndedError."""
         with self._lock:
             job = self._jobs.get(id)
             if job is None:

@@ -26,7 +26,7 @@ _TEMPORARY: Ordering[Any] = Ordering(attrgetter("summary.id"), attrgetter("expir
 _log = logging.getLogger(__name__)
 
 #: A session before and after a change.
-Changed = tuple[SessionDetail, SessionDetail]
+RateChange = tuple[SessionDetail, SessionDetail]
 
 
 class NewRates(NamedTuple):
@@ -39,7 +39,8 @@ class NewRates(NamedTuple):
     until: int | None
 
     def check(self, clock: Clock) -> None:
-        """Raise ErrorReply: InvalidParameter for rates that are missing, or that end at a wrong time."""
+        """Raise ErrorReply (InvalidParameter) without a rate, and for an end that is past or too far
+        ahead."""
         if self.down is None and self.up is None:
             raise invalid_parameter("rate_down_bps")
         if self.until is not None:
@@ -53,7 +54,7 @@ class Rates:
     former rates of a session have returned. Thread-safe."""
 
     def __init__(
-        self, gateway: Gateway, journal: Journal, clock: Clock, returned: Callable[[Changed], None]
+        self, gateway: Gateway, journal: Journal, clock: Clock, returned: Callable[[RateChange], None]
     ) -> None:
         self._gateway = gateway
         self._journal = journal
@@ -65,7 +66,7 @@ class Rates:
         #: The steady time of the next attempt, by the id of a session whose return failed.
         self._retry_at: dict[int, float] = {}
 
-    def change(self, id: int, new: NewRates, author: str | None = None) -> Changed | None:
+    def change(self, id: int, new: NewRates, author: str | None = None) -> RateChange | None:
         """Return the session before and after the change; None for an unknown id. Raises StepFailed."""
         with self._lock:
             session = self._sessions.get(id)
@@ -77,7 +78,8 @@ class Rates:
             return self._set(id, down, up, self._make_expiry(session, new), author)
 
     def return_due(self) -> None:
-        """Let former rates return whose time has come. A failure is logged, and tried again later."""
+        """Return the sessions whose temporary rates have expired to their former rates. A failure is logged,
+        and tried again later."""
         for session in self._sessions.snapshot(_TEMPORARY):
             if self._clock.steady() >= self._retry_at.get(session.id, 0.0):
                 self._check_expiry(session.id)
@@ -87,7 +89,8 @@ class Rates:
             }
 
     def _check_expiry(self, id: int) -> None:
-        """Let the former rates of a session return if they are due; else follow a clock that was set."""
+        """Return a session to its former rates if its temporary rates have expired; else update the time to
+        show if the clock was set."""
         with self._lock:
             session = self._sessions.get(id)
             expiry = None if session is None else session.expiry
@@ -110,7 +113,7 @@ class Rates:
 
     def _set(
         self, id: int, down: int, up: int, expiry: Expiry | None = None, author: str | None = None
-    ) -> Changed | None:
+    ) -> RateChange | None:
         changed = self._gateway.set_rate(id, down, up, expiry)
         session = self._sessions.get(id)
         if changed is not None and session is not None:

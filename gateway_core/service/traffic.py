@@ -21,9 +21,9 @@ from gateway_core.sessions.session import Counters
 #: Seconds between two samples of a watched session.
 _SAMPLE_SECONDS = 1.0
 #: Seconds for which all lists share a sweep.
-_SHARED_SECONDS = 5.0
+_SWEEP_LIFETIME_SECONDS = 5.0
 #: Seconds between the two sweeps of the first list.
-_FIRST_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 1.0
 #: Age in seconds from which a sweep is no longer compared with: its rates would not be current.
 _MAX_AGE_SECONDS = 30.0
 
@@ -90,8 +90,8 @@ class Watches:
         raise CORE.error(SessionNotFoundError(call.id))
 
     def watch(self, id: int) -> Iterator[TrafficReply]:
-        """Yield the traffic of a session until its end, at once what other watchers got last. Raises
-        StepFailed."""
+        """Yield the traffic of a session each second until its end; first, without a wait, what other
+        watchers got last. Raises StepFailed."""
         with self._lock:
             watched = self._watched.setdefault(id, _WatchedSession())
             watched.watchers += 1
@@ -178,12 +178,12 @@ class Talkers:
 
     def _take_sweeps(self) -> tuple[_Sweep, _Sweep]:
         now = self._clock.steady()
-        if self._sweeps is not None and now - self._sweeps[1].at < _SHARED_SECONDS:
+        if self._sweeps is not None and now - self._sweeps[1].at < _SWEEP_LIFETIME_SECONDS:
             return self._sweeps
         if self._sweeps is not None and now - self._sweeps[1].at < _MAX_AGE_SECONDS:
             return self._sweeps[1], self._sweep()
         before = self._sweep()
-        self._sleep(_FIRST_SECONDS)
+        self._sleep(_FIRST_PAUSE_SECONDS)
         return before, self._sweep()
 
     def _sweep(self) -> _Sweep:

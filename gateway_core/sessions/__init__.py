@@ -1,1 +1,1 @@
-"""The sessions of a gateway, and their events."""
+"""Sessions of a gateway, and their events."""

@@ -105,7 +105,7 @@ _MIN_ACCOUNTING_ID_LENGTH = 4
 #: Separates the texts of two sessions. A username may have any other character.
 _SEPARATOR = "\0"
 #: Stands for a value that a session does not have.
-_ABSENT = " "
+_NO_VALUE = " "
 
 
 class _ChunkTexts(NamedTuple):
@@ -167,8 +167,8 @@ class _SearchedChunk(NamedTuple):
         )
 
     def match(self, wanted: SearchText) -> Iterator[bool]:
-        """Yield for each session whether a text means it, but by its id or IPv6; nothing if no session is
-        found."""
+        """Yield for each session whether it matches a text; nothing if no session matches. Ids and IPv6
+        addresses are matched by `SessionTable`."""
         found: list[list[bool]] = []
         if wanted.name is not None:
             found.append(self.usernames.match_part(wanted.name))
@@ -198,8 +198,8 @@ def _join_keys(session: Session) -> str:
         summary.inner_vlan_id,
     )
     # Two line feeds are before the accounting id, which is found by its beginning.
-    texts = (_ABSENT if key is None or key == "" else str(key) for key in keys)
-    return "\n" + "\n".join(texts) + f"\n\n{session.acct_session_id.casefold() or _ABSENT}\n"
+    texts = (_NO_VALUE if key is None or key == "" else str(key) for key in keys)
+    return "\n" + "\n".join(texts) + f"\n\n{session.acct_session_id.casefold() or _NO_VALUE}\n"
 
 
 def _spell_mac(address: str | None) -> str:
@@ -299,7 +299,7 @@ class SessionTable(Generic[S]):
         return [session for session in found if session.access_interface == interface]
 
     def compute_statistics(self) -> SessionStatistics:
-        """Return the counts of sessions, in the same time for any number of sessions."""
+        """Return the counts of sessions. It takes the same time for any number of sessions."""
         with self.lock:
             return SessionStatistics(
                 active_sessions=len(self),

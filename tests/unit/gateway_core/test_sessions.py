@@ -41,7 +41,7 @@ from gateway_core.records.changes import ChangeLog
 from gateway_core.records.orders import SortedItems
 from gateway_core.records.paging import (
     ChainedRows,
-    Chunk,
+    EncodedChunk,
     FieldSortedRows,
     Key,
     Rows,
@@ -85,7 +85,7 @@ def numbers(*held: int) -> Rows:
     return SortedRows(held, number_key, number_record)
 
 
-def texts_of(size: int) -> Iterator[Chunk]:
+def texts_of(size: int) -> Iterator[EncodedChunk]:
     """The texts of the numbers below a size, in thousands."""
     for first in range(0, size, 1000):
         yield encode_chunk([number_record(number) for number in range(first, min(size, first + 1000))])

@@ -12,7 +12,7 @@ from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.lab.gateway import LabGateway
 from gateway_core.gateways.lab.population import Population
-from gateway_core.service.rates import Changed, NewRates, Rates
+from gateway_core.service.rates import NewRates, RateChange, Rates
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Session
 from tests.support.clocks import NOW
@@ -33,7 +33,7 @@ class Core:
         self.clock = clock
         population = Population(3, 0.0, 1)
         self.gateway = LabGateway(configuration, population, Journal("life"), clock, folder / "rates.json")
-        self.returned: list[Changed] = []
+        self.returned: list[RateChange] = []
         self.rates = Rates(self.gateway, Journal("life"), clock, self.returned.append)
 
     def change(self, id: int = 2, **wanted: int | None) -> None:
