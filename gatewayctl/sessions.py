@@ -114,9 +114,6 @@ class Target:
     text: str
     meanings: Mapping[Kind, str]
 
-    def __str__(self) -> str:
-        return self.text
-
 
 def parse_target(text: str) -> Target:
     """Return the target of a text. A username that begins with a kind and a colon, such as `ip:x`, is typed
@@ -155,17 +152,12 @@ def _list_targets(gateway: RemoteGateway, incomplete: str) -> list[tuple[str, st
     query = {"search": incomplete} if typed and kind is Kind.USER else {}
     sessions = gateway.get(PATH, **query, limit=_MAX_COMPLETIONS)["sessions"]
     prefix = "" if typed_kind is None else f"{typed_kind}:"
-    return [
-        (f"{prefix}{each[_FIELDS[kind]]}", _describe_word(each, kind))
-        for each in sessions
-        if each[_FIELDS[kind]]
-    ]
-
-
-def _describe_word(session: Record, kind: Kind) -> str:
-    if kind is Kind.ID:
-        return str(session["username"] or session["mac_address"] or "")
-    return f"session {session['id']}"
+    words = []
+    for each in sessions:
+        if word := each[_FIELDS[kind]]:
+            subscriber = str(each["username"] or each["mac_address"] or "")
+            words.append((f"{prefix}{word}", subscriber if kind is Kind.ID else f"session {each['id']}"))
+    return words
 
 
 target_argument = click.argument("target", type=TargetType())
@@ -194,7 +186,7 @@ def find_session(gateway: RemoteGateway, target: Target) -> Record:
     if not candidates:
         raise CommandError(
             ExitStatus.REFUSED,
-            f"no session of {escape(target)}; gatewayctl subscribers find searches for parts",
+            f"no session of {escape(target.text)}; gatewayctl subscribers find searches for parts",
         )
     if Kind.USER in target.meanings and not any(Kind.USER in each.kinds for each in candidates):
         candidates += _find_former(gateway, target, candidates)
@@ -214,7 +206,7 @@ def find_past_session(gateway: RemoteGateway, target: Target) -> Record:
             subscriber = record["username"] or record["mac_address"] or record["id"]
             found.setdefault(subscriber, _Candidate(record)).kinds.append(kind)
     if not found:
-        raise CommandError(ExitStatus.REFUSED, f"the history has no session of {escape(target)}")
+        raise CommandError(ExitStatus.REFUSED, f"the history has no session of {escape(target.text)}")
     return _require_one(target, list(found.values())).record
 
 
@@ -239,10 +231,10 @@ def _find_former(gateway: RemoteGateway, target: Target, online: Sequence[_Candi
     try:
         record = find_recent_user(gateway, target.meanings[Kind.USER])
     except ClientError as error:
-        first = online[0].record
+        first, text = online[0].record, escape(target.text)
         raise CommandError(
             error.status,
-            f"{escape(target)} may be a username, too, which the history cannot tell now; nothing was done",
+            f"{text} may be a username, too, which the history cannot tell now; nothing was done",
             *error.lines,
             f"without the history, name the session: {Kind.ID}:{first['id']}: {describe_session(first)}",
         ) from error
@@ -254,7 +246,7 @@ def _require_one(target: Target, candidates: Sequence[_Candidate]) -> _Candidate
     if len(candidates) > 1:
         raise CommandError(
             ExitStatus.REFUSED,
-            f"{escape(target)} names several sessions; nothing was done. Name one of them:",
+            f"{escape(target.text)} names several sessions; nothing was done. Name one of them:",
             *(f"{_spell(target, each, candidates)}: {describe_session(each.record)}" for each in candidates),
         )
     return candidates[0]

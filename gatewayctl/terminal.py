@@ -12,11 +12,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 import click
 
@@ -120,49 +118,29 @@ def _write(text: str, *, err: bool = False) -> None:
 _MIN_STEPS = 2
 
 
-class Progress:
-    """Progress of work with `total` steps, on standard error: a bar on a terminal, otherwise a line for each
-    tenth. Use it as a context manager."""
+@contextmanager
+def show_progress(total: int) -> Iterator[Callable[[int, int], None]]:
+    """Show the progress of work with `total` steps on standard error: a bar on a terminal, otherwise a line
+    for each tenth. Yield a function for the number of steps that are done, and of those that failed."""
+    if sys.stderr.isatty() and total >= _MIN_STEPS:
+        # Imported here, because only a terminal needs rich.
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = 0
-        self._bar: Any = None
-        self._task: Any = None
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("0 failed", total=total)
+            yield lambda done, failed: bar.update(task, completed=done, description=f"{failed} failed")
+        return
+    tenths = 0
 
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty() and self._total >= _MIN_STEPS:
-            # Imported here, because only a terminal needs rich.
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
+    def update(done: int, failed: int) -> None:
+        nonlocal tenths
+        if total >= _MIN_STEPS and done * 10 // total > tenths:
+            tenths = done * 10 // total
+            complain([f"{done} of {total}, {failed} failed"])
 
-            description = TextColumn("{task.description}")
-            self._bar = Bar(
-                BarColumn(), MofNCompleteColumn(), description, TimeRemainingColumn(),
-                console=Console(stderr=True), transient=True,
-            )  # fmt: skip
-            self._bar.start()
-            self._task = self._bar.add_task("0 failed", total=self._total)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def advance(self, *, failed: int) -> None:
-        """Show one more step, and the number of failed steps."""
-        self.update(self._done + 1, failed=failed)
-
-    def update(self, done: int, *, failed: int) -> None:
-        """Show the number of steps that are done, and of those that failed."""
-        before, self._done = self._done, done
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, description=f"{failed} failed")
-        elif self._total >= _MIN_STEPS and done * 10 // self._total > before * 10 // self._total:
-            complain([f"{done} of {self._total}, {failed} failed"])
+    yield update
 
 
 STANDARD_INPUT = "-"

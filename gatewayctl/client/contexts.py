@@ -164,7 +164,12 @@ class ContextsFile:
             durable.make_folder(self.path.parent)
             with (self.path.parent / ".lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                durable.replace(self.path, _format_document(change(self.read())))
+                contexts = change(self.read())
+                by_name = {name: asdict(context) for name, context in contexts.by_name.items()}
+                for fields in by_name.values():
+                    del fields["name"]
+                document = {"current": contexts.current, "contexts": by_name}
+                durable.replace(self.path, json.dumps(document, indent=2).encode() + b"\n")
         except OSError as error:
             raise BadContext(f"cannot write the contexts to {self.path}: {error}") from error
 
@@ -179,10 +184,3 @@ def _parse_context(name: str, fields: Mapping[str, Any]) -> Context:
         if not isinstance(value, str) and (value is not None or key == "url"):
             raise TypeError(f"{key} of {name} is not a text")
     return Context(name, **fields)
-
-
-def _format_document(contexts: Contexts) -> bytes:
-    known = {name: asdict(context) for name, context in contexts.by_name.items()}
-    for fields in known.values():
-        del fields["name"]
-    return json.dumps({"current": contexts.current, "contexts": known}, indent=2).encode() + b"\n"

@@ -16,7 +16,7 @@ from gatewayctl.completion import complete_condition, complete_field
 from gatewayctl.errors import CommandError, ExitStatus
 from gatewayctl.results import HIGH, IDENTITY, Column, Report, Sheet
 from gatewayctl.sessions import is_id, list_affected
-from gatewayctl.terminal import Progress, complain
+from gatewayctl.terminal import complain, show_progress
 from gatewayctl.texts import escape
 
 _PATH = "/subscribers/jobs"
@@ -78,9 +78,9 @@ def _follow(gateway: RemoteGateway, job: Record) -> Report:
     name = f"job {job['id']}"
     complain([f"{name} runs on the gateway; gatewayctl jobs cancel {job['id']} stops it"])
     try:
-        with Progress(job["total"]) as progress:
+        with show_progress(job["total"]) as update:
             while True:
-                progress.update(job["done"] + job["gone"] + job["failed"], failed=job["failed"])
+                update(job["done"] + job["gone"] + job["failed"], job["failed"])
                 if job["state"] != _RUNNING:
                     break
                 time.sleep(_POLL_SECONDS)

@@ -25,7 +25,7 @@ from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.commands import jobs
 from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoResponse
 from gatewayctl.results import HIGH, IDENTITY, Column, Report, ResultList, format_csv_line
-from gatewayctl.terminal import STANDARD_INPUT, Progress, complain
+from gatewayctl.terminal import STANDARD_INPUT, complain, show_progress
 from gatewayctl.texts import count_sessions, escape, format_bps, format_time, parse_typed_rate
 from gatewayctl.times import DurationType, TimeType
 
@@ -280,7 +280,7 @@ def change_by_file(
         undo_file = _write_undo_file(changes)
         complain([f"to undo the changes: gatewayctl subscribers rate --file {undo_file}"])
     changed = failed = 0
-    with Progress(len(changes)) as progress:
+    with show_progress(len(changes)) as update:
         for each in changes:
             try:
                 _change(gateway, each, terms)
@@ -292,7 +292,7 @@ def change_by_file(
                     complain([f"stopped at line {each.row.number}; run it again for the rest"])
                     break
                 failed += 1
-            progress.advance(failed=failed)
+            update(changed + failed, failed)
     left = len(changes) - changed - failed
     text = f"{changed} changed, {failed} failed, {skipped}, {left} not tried"
     return Report(text, {"message": text}, status=status)

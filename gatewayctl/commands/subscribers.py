@@ -12,7 +12,7 @@ from gatewayctl.commands import history, jobs, rates, traffic
 from gatewayctl.completion import complete_field, complete_order
 from gatewayctl.errors import ClientError, CommandError, ExitStatus
 from gatewayctl.results import Report, ResultList, Sheet
-from gatewayctl.terminal import Progress, complain
+from gatewayctl.terminal import complain, show_progress
 from gatewayctl.texts import count_sessions, escape, format_time, format_value
 
 #: So many records of the history are shown for a search that finds no session.
@@ -185,7 +185,7 @@ def disconnect(
 def _disconnect_each(gateway: RemoteGateway, records: Sequence[Record]) -> Report:
     """Disconnect sessions one after the other, also after a failure. Raises ClientError."""
     messages, lines, errors = [], [], []
-    with Progress(len(records)) as progress:
+    with show_progress(len(records)) as update:
         for each in records:
             who = sessions.describe_subscriber(each)
             try:
@@ -194,7 +194,7 @@ def _disconnect_each(gateway: RemoteGateway, records: Sequence[Record]) -> Repor
             except ClientError as error:
                 errors.append(error)
                 complain([f"session {each['id']}, {who}: {reason}" for reason in error.lines])
-            progress.advance(failed=len(errors))
+            update(len(messages) + len(errors), len(errors))
     if errors:
         complain(lines)
         status = max(error.status for error in errors)
