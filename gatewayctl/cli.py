@@ -254,8 +254,7 @@ def limit_option(
 
 
 def parse_filters(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Record:
-    """Return the fields and values of an option FIELD=VALUE, which may be repeated. Callback of the
-    option."""
+    """Return the fields and values of an option FIELD=VALUE. Callback of the option."""
     query = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -266,8 +265,7 @@ def parse_filters(ctx: click.Context, param: click.Parameter, given: Sequence[st
 
 
 def get_format(ctx: click.Context) -> Format:
-    """Return the format that the user chose. Raises click.UsageError for columns of a format without
-    columns."""
+    """Return the chosen format. Raises click.UsageError for columns of a format without columns."""
     format: Format = get_shared_option(ctx, "output") or Format()
     columns = get_shared_option(ctx, "columns") or ()
     if columns and (format.name != TABLE or format.is_wide):

@@ -90,8 +90,7 @@ def complete_order(fields: Iterable[str]) -> KnownWords:
 
 
 def complete_condition(fields: Mapping[str, Any]) -> KnownWords:
-    """Return the type of a condition: FIELD=VALUE for fields with few values, otherwise FIELD=. `fields` are
-    types by name."""
+    """Return the type of a condition FIELD=VALUE. `fields` are types by name."""
     words = []
     for name, kind in fields.items():
         members = list(kind) if isinstance(kind, type) and issubclass(kind, Enumeration) else []
@@ -122,8 +121,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def generate_program(root: click.Command, shell: str) -> str:
-    """Return the program with which a shell completes the words of a command. Raises ValueError for an
-    unknown shell."""
+    """Return the program with which a shell completes the words of a command."""
     complete = get_completion_class(shell)
     if complete is None:
         raise ValueError(f"there is no completion for {shell}")

@@ -111,8 +111,7 @@ def _format_cell(value: Any) -> Any:
 
 
 class Importance(IntEnum):
-    """Importance of a column. A narrow terminal leaves out the least important columns, from right to
-    left."""
+    """Importance of a column: a narrow terminal leaves out the least important ones first."""
 
     #: The column identifies a record, and is never left out.
     IDENTITY = 0

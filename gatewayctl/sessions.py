@@ -198,8 +198,7 @@ def find_session(gateway: RemoteGateway, target: Target) -> Record:
 
 
 def find_past_session(gateway: RemoteGateway, target: Target) -> Record:
-    """Return the last session of the only subscriber that a target names. The subscriber may be offline.
-    Raises ClientError."""
+    """Return the last session of a target's only subscriber, maybe offline. Raises ClientError."""
     found: dict[object, _Candidate] = {}
     for kind, text in target.meanings.items():
         for record in gateway.list_records(_HISTORY_PATH, "sessions", {_FIELDS[kind]: text}, 1):

@@ -193,8 +193,7 @@ def read_first_line(file: str, content: str) -> str:
 
 
 def ask(question: str) -> str:
-    """Print a question on standard error, and return the line that the user types. Raises click.Abort at the
-    end of the input."""
+    """Return the answer to a question on standard error. Raises click.Abort at the end of the input."""
     with _open_wakeup_pipe() as woken:
         _write(escape(question), err=True)
         # A read alone would miss a Ctrl-C that came just before the read.

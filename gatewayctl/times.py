@@ -79,8 +79,7 @@ def _compute_local(match: re.Match[str], today: date, now: float, zone: tzinfo |
 
 
 class TimeType(click.ParamType[str]):
-    """Type of a time that the API takes: ISO 8601 or epoch seconds. With `ahead`, the time must be in the
-    future."""
+    """Type of a time for the API. With `ahead`, the time must be in the future."""
 
     name = "time"
 

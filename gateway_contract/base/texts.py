@@ -90,8 +90,7 @@ RATE_UNITS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/
 
 
 def parse_rate(text: str, least: int = MIN_BPS) -> int:
-    """Return a rate in bits per second, from `least` to `MAX_BPS`, rounded down. Raises ValueError with the
-    rule."""
+    """Return a rate in bit/s, `least` to `MAX_BPS`, rounded down. Raises ValueError with the rule."""
     match = _RATE.fullmatch(text) if len(text) <= LONGEST_RATE else None
     if match is None:
         raise ValueError("must be a number and a unit, such as 50mbit")

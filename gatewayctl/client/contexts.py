@@ -61,8 +61,7 @@ class Contexts:
     by_name: Mapping[str, Context] = field(default_factory=dict)
 
     def choose(self, name: str | None, environment: Mapping[str, str]) -> Context:
-        """Return the context of a name, otherwise that of GATEWAY_URL, otherwise the current one. Raises
-        BadContext."""
+        """Return the context of a name, of GATEWAY_URL, or the current one. Raises BadContext."""
         if name is not None:
             return self.get(name)
         if url := environment.get("GATEWAY_URL"):
@@ -89,8 +88,7 @@ class Contexts:
         return replace(context, ca=ca or context.ca)
 
     def add(self, context: Context, *, current: bool = False) -> "Contexts":
-        """Return these contexts with another one, which becomes the current one if `current`, or if there is
-        none."""
+        """Return these contexts with another one, which becomes the current one if there is none."""
         name = context.name if current or self.current is None else self.current
         return Contexts(name, {**self.by_name, context.name: context})
 
@@ -158,8 +156,7 @@ class ContextsFile:
             raise BadContext(f"cannot read the contexts in {self.path}: {error}") from error
 
     def edit(self, change: Callable[[Contexts], Contexts]) -> None:
-        """Replace the contexts by those that `change` returns. Other processes wait meanwhile. Raises
-        BadContext."""
+        """Replace the contexts by what `change` returns, while other processes wait. Raises BadContext."""
         try:
             durable.make_folder(self.path.parent)
             with (self.path.parent / ".lock").open("w") as lock:

@@ -70,8 +70,7 @@ class RemoteGateway:
         self._http.headers["User-Agent"] = f"gatewayctl/{version.VERSION}"
 
     def get(self, path: str, **query: Any) -> Any:
-        """Return the data of a GET request. Query parameters that are None are left out. Raises
-        ClientError."""
+        """Return the data of a GET request, without query parameters that are None. Raises ClientError."""
         return self.request("GET", path, query=query).data
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
@@ -183,8 +182,7 @@ class RemoteGateway:
 def log_in(
     gateway: RemoteGateway, file: ContextsFile, username: str, password: str, *, current: bool = False
 ) -> Context:
-    """Log in, and store the token in the context, which becomes the current one if `current`. Raises
-    ClientError."""
+    """Log in, and store the token in the context, which can become the current one. Raises ClientError."""
     document = gateway.send("POST", "/auth/login", {"username": username, "password": password})
     token = document.get("access_token") if isinstance(document, dict) else None
     if not isinstance(token, str) or not is_token(token):
@@ -195,8 +193,7 @@ def log_in(
 
 
 def create_renewal(file: ContextsFile, ask_login: Callable[[Context], tuple[str, str] | None]) -> Renewal:
-    """Return a function that logs in again, with the username and password from `ask_login` if there are
-    any."""
+    """Return a function that logs in again with the username and password from `ask_login`."""
 
     def renew(gateway: RemoteGateway) -> str | None:
         login = ask_login(gateway.context)

@@ -49,8 +49,7 @@ class RemoteCandidate:
         self._is_staged = False
 
     def read(self, path: str) -> Any:
-        """Return the data of /candidate or /compare; with '', the running configuration. Raises
-        ClientError."""
+        """Return /candidate, /compare or, with '', the running configuration. Raises ClientError."""
         return self._request("GET", path)
 
     def require_clean(self, *, discard: bool, remedy: str) -> None:
@@ -73,8 +72,7 @@ class RemoteCandidate:
         self._is_staged = False
 
     def edit(self, operation: Record) -> str:
-        """Stage an operation. Return its path, in which indexes of items are replaced by keys. Raises
-        ClientError."""
+        """Stage an operation. Return its path, with keys in place of indexes. Raises ClientError."""
         try:
             response = self._request("POST", "/edit", {"operations": [operation]})
         except Refused as error:
@@ -190,8 +188,7 @@ def _list_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, 
 
 
 def _list_settable_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
-    """Return the paths of the running configuration with their values, and other paths with their
-    meanings."""
+    """Return the running configuration's paths with values, and other paths with meanings."""
     # Imported here, because the import takes time, and few commands need it.
     from gateway_contract.configuration import ROOT, Object, walk
 
@@ -310,17 +307,18 @@ def edit(gateway: RemoteGateway, file: Any) -> Report:
     candidate = RemoteCandidate(gateway)
     document = candidate.read("/candidate")
     if file is not None:
-        candidate.replace(_parse_configuration(file.read()))
-        return _report_difference(candidate.read("/compare"))
-    if not sys.stdin.isatty():
+        text = file.read()
+    elif sys.stdin.isatty():
+        text = click.edit(json.dumps(document, indent=2, ensure_ascii=False), extension=".json")
+    else:
         raise CommandError(ExitStatus.USAGE, "no terminal for the editor: use --file")
-    text = click.edit(json.dumps(document, indent=2, ensure_ascii=False), extension=".json")
     if text is None:
         return Report("nothing was changed", {"changes": 0})
     try:
         candidate.replace(_parse_configuration(text))
     except BaseException:
-        _store_text(text)
+        if file is None:
+            _store_text(text)
         raise
     return _report_difference(candidate.read("/compare"))
 
@@ -595,8 +593,7 @@ def _read_backup(file: str, secrets_file: str | None) -> Record:
 
 
 def _read_json(file: str) -> Any:
-    """Return the value of a JSON file, None for another text. Raises CommandError for a file that cannot be
-    read."""
+    """Return the value of a JSON file, None for another text. Raises CommandError."""
     try:
         return _parse_json(sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes())
     except OSError as error:
@@ -607,8 +604,7 @@ def _read_json(file: str) -> Any:
 
 
 def _report_missing_secrets(missing: list[str], *, leave_out: bool) -> None:
-    """Print the paths of missing secrets that are left out. Raises CommandError unless they are to be left
-    out."""
+    """Print the paths of missing secrets. Raises CommandError unless they are to be left out."""
     paths = [f"  {path}" for path in missing]
     if missing and not leave_out:
         reason = "these secrets are missing, and do not run either; use --secrets or --leave-out:"

@@ -39,8 +39,7 @@ def add_where_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def preview_change(gateway: RemoteGateway, path: str, body: Record) -> tuple[Report, bool]:
-    """Return a report about the sessions that a request would change, and whether there are any. Raises
-    ClientError."""
+    """Return a report about the sessions that a request would change, and whether there are any."""
     preview = gateway.send("POST", path, {**body, "dry_run": True})
     report = Report(preview["message"], preview, table=list_affected(preview["sessions"]))
     return report, preview["count"] > 0
