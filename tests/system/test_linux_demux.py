@@ -413,7 +413,10 @@ def test_a_trunk_that_comes_back_gets_its_vlans_again(ports: Ports) -> None:
 def test_a_source_and_a_kernel_that_fail_are_tried_again(ports: Ports, caplog: Any) -> None:
     ports.devices, ports.is_unreadable = vlans(300), True
     with demultiplexer(ports) as running:
-        wait_for("the failure", lambda: "cannot read the VLANs on trunk0: try again" in caplog.messages)
+        wait_for(
+            "the failure",
+            lambda: "cannot read the VLANs on trunk0: try again; trying again" in caplog.messages,
+        )
         running.rest()
         ports.is_unreadable = False
         running.advance(5)

@@ -88,8 +88,8 @@ def test_each_fault_is_logged_when_it_comes_and_when_it_goes(caplog: pytest.LogC
         register.set_faults(7, failed)
         register.report()
     assert caplog.messages == [
-        "cannot repair ifb-ppp0 of kind ifb: no space",
-        "no fault any more of kind ifb: ifb-ppp0",
+        "cannot repair ifb-ppp0, kind ifb: no space",
+        "faults of kind ifb are over: ifb-ppp0",
     ]
 
 
@@ -121,7 +121,8 @@ def test_a_kernel_that_cannot_be_read_is_logged_and_ends_no_reconciler(
 ) -> None:
     LastTurn().reconciler.run(Crew())
     assert caplog.messages == [
-        "cannot compare the data plane with the sessions: cannot read the links: out of memory"
+        "cannot compare the data plane with the sessions: cannot read the links: out of memory; "
+        "trying again in 5 s"
     ]
 
 

@@ -42,11 +42,11 @@ _REFUSALS = {
     ),
     "full": (
         TriggerRefusal.LEASES_FULL,
-        "a VLAN has max_leases_per_vlan, and others on it send DHCP requests",
+        "a VLAN has max_leases_per_vlan leases, and further devices on it send requests",
     ),
     "flood": (
         TriggerRefusal.LEASES_RATE_LIMITED,
-        "a VLAN sends too many DHCP requests of new MAC addresses",
+        "a VLAN sends too many requests of new MAC addresses",
     ),
 }
 _log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ class DhcpGuard(OwnTable):
                 self._refusals[reason] += number
                 if reason not in self._logged or now - self._logged[reason] >= _QUIET_SECONDS:
                     self._logged[reason] = now
-                    _log.warning("%s: they are dropped", text)
+                    _log.warning("DHCP requests are dropped: %s", text)
 
 
 def _rank(element: Element) -> int:

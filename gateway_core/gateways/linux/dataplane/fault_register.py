@@ -92,10 +92,10 @@ class FaultRegister:
             ended, self._ended = self._ended, []
         for kind in FaultKind:
             if names := [place.object for place in repaired if place.kind == kind]:
-                _log.warning("repaired %d of kind %s: %s", len(names), kind, join_names(names, MAX_NAMES))
+                _log.warning("repaired %s, kind %s", join_names(names, MAX_NAMES), kind)
             if faults := [fault for fault in new if fault.kind == kind]:
                 names = [fault.object for fault in faults]
                 reason = faults[0].reason
-                _log.error("cannot repair %s of kind %s: %s", join_names(names, MAX_NAMES), kind, reason)
+                _log.error("cannot repair %s, kind %s: %s", join_names(names, MAX_NAMES), kind, reason)
             if names := [fault.object for fault in ended if fault.kind == kind]:
-                _log.info("no fault any more of kind %s: %s", kind, join_names(names, MAX_NAMES))
+                _log.info("faults of kind %s are over: %s", kind, join_names(names, MAX_NAMES))

@@ -308,7 +308,8 @@ class Reconciler:
             if self._sweep_at <= self._now():
                 self.sweep()
         except KernelError as error:
-            _log.warning("cannot compare the data plane with the sessions: %s", error)
+            text = "cannot compare the data plane with the sessions: %s; trying again in %g s"
+            _log.warning(text, error, _SWEEP_SECONDS)
             with self._work:
                 self._unread = EVERYTHING
                 self._sweep_at = self._now() + _SWEEP_SECONDS

@@ -257,7 +257,7 @@ class Shaper:
             (root,) = self._reader.find_qdiscs([(direction.limited_index, ROOT)])
             if root is not None and root.handle == _TBF_HANDLE:
                 self._has_fq_codel, direction.error = False, None
-                _log.warning("the kernel has no fq_codel: sessions get a plain queue")
+                _log.warning("the kernel has no fq_codel: sessions get a plain queue until the core restarts")
 
     def _set_queues(self, directions: Iterable[Direction]) -> None:
         add = partial(

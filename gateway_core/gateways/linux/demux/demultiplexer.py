@@ -205,20 +205,21 @@ class Demultiplexer:
         try:
             existing = list(self._devices.find_vlans(trunk))
         except GatewayApiError as error:
-            _log.error("cannot read the VLANs on %s: %s", trunk, error)
+            _log.error("cannot read the VLANs on %s: %s; trying again", trunk, error)
             self._unread.add(trunk)
             return
         with self._work:
             vanished = self._admission.adopt(trunk, existing)
         if vanished:
-            _log.warning("%d VLANs have lost their device, such as %s", len(vanished), vanished[0].name)
+            text = "%d VLANs have lost their device, such as %s: their sources release them"
+            _log.warning(text, len(vanished), vanished[0].name)
             self._vanished += vanished
 
     def _adopt_former(self) -> None:
         try:
             former = list(self._devices.find_former_vlans())
         except GatewayApiError as error:
-            _log.error("cannot read the VLANs of an earlier life of the core: %s", error)
+            _log.error("cannot read the VLANs of an earlier life of the core: %s; trying again", error)
             return
         with self._work:
             self._admission.adopt_former(former)

@@ -291,7 +291,7 @@ class Listener:
             try:
                 with closing(_open_socket(self._trunk)) as packets:
                     if reported:
-                        _log.info("receiving on trunk %s", self._trunk)
+                        _log.info("receiving on trunk %s again", self._trunk)
                         reported = ""
                         self._note_change(self._trunk)
                     self._receive(packets)
@@ -301,7 +301,9 @@ class Listener:
                 reason = os.strerror(error.errno or errno.EIO)
                 if reason != reported:
                     reported = reason
-                    _log.warning("cannot receive on trunk %s: %s", self._trunk, reported)
+                    _log.warning(
+                        "cannot receive on trunk %s, whose subscribers get no VLAN: %s", self._trunk, reason
+                    )
                     self._note_change(self._trunk)
             if self._is_stopped(_RETRY_SECONDS):
                 return

@@ -201,7 +201,7 @@ class RulesetEvents(_EventSocket):
         try:
             super().__init__(_NETLINK_NETFILTER, _NFTABLES_GROUP)
         except OSError as error:
-            _log.warning("no events of nftables: changes are found at the next check: %s", error.strerror)
+            _log.warning("cannot receive events of nftables, so its rules are polled: %s", error.strerror)
             super().__init__(socket.NETLINK_ROUTE, 0)
 
     def follow(self, seconds: float, pause: float) -> Iterator[None]:
