@@ -45,7 +45,7 @@ _GREETING = """
 The gateway API is running, with simulated subscribers. Ctrl-C stops it.
 
   Page:      {url}/
-
+{login}
 {environment} has the users and their passwords. In another shell:
 
   . {environment}
@@ -56,17 +56,14 @@ The gateway API is running, with simulated subscribers. Ctrl-C stops it.
   {curl}/subscribers/1"
   {curl}/subscribers/1" -X DELETE
 """
-_CURL = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATEWAY_URL/api/v1'
-_GREETING_WITH_PASSWORD = _GREETING.replace(
-    "{url}/\n",
-    """{url}/
+_LOGIN = """\
   User:      admin
   Password:  {password}
   Log:       {log}
 
 Browsers warn of the self-signed certificate.
-""",
-)
+"""
+_CURL = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATEWAY_URL/api/v1'
 
 
 class CannotRun(GatewayApiError):
@@ -128,12 +125,10 @@ class RunFolder:
         assignments = {
             "GATEWAY_URL": url,
             "GATEWAY_CA": str(self.certificate),
-            "ADMIN_USER": "admin",
-            "ADMIN_PASSWORD": self.passwords["admin"],
-            "OPERATOR_USER": "operator",
-            "OPERATOR_PASSWORD": self.passwords["operator"],
             "CORE_SOCKET": str(self.core_socket),
         }
+        for user, password in self.passwords.items():
+            assignments |= {f"{user.upper()}_USER": user, f"{user.upper()}_PASSWORD": password}
         lines = (f"{name}={shlex.quote(text)}\n" for name, text in assignments.items())
         durable.replace(self.environment, "".join(lines).encode())
 
@@ -199,9 +194,9 @@ def run(port: int, sessions: int, arrivals: float, workers: int, state: Path) ->
                 raise CannotRun(f"the {name} did not start; its output is {where}")
         folder.publish(url)
         # Without a terminal, the text has no password: it may go to a log.
-        text = _GREETING if output is None else _GREETING_WITH_PASSWORD
-        facts = {"url": url, "environment": shlex.quote(str(folder.environment)), "log": folder.log}
-        click.echo(text.format(**facts, password=folder.passwords["admin"], curl=_CURL))
+        login = _LOGIN.format(password=folder.passwords["admin"], log=folder.log) if output else ""
+        environment = shlex.quote(str(folder.environment))
+        click.echo(_GREETING.format(url=url, login=login, environment=environment, curl=_CURL))
         while True:
             time.sleep(_RESTART_PAUSE_SECONDS)
             for name, start_program, _ in programs:

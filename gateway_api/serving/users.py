@@ -145,20 +145,17 @@ def _prepare() -> None:
         )
     if not os.access(settings.core_socket, os.F_OK):
         _log.error("cannot find the socket %s. %s", settings.core_socket, CoreAbsent.HINT)
-    try:
-        prepare_ledger(settings.ledger)
-    except (OSError, sqlite3.Error) as error:
-        where = f"{settings.ledger} (GATEWAY_API_STATE)"
-        raise BadSetting(f"cannot open or create the login ledger {where}: {error}") from error
-    try:
-        counters.prepare(settings.metrics)
-    except OSError as error:
-        raise BadSetting(f"GATEWAY_API_RUNTIME cannot have {settings.metrics}: {error}") from error
+    ledger = f"cannot open or create the login ledger {settings.ledger} (GATEWAY_API_STATE)"
+    for prepare, path, failure in (
+        (prepare_ledger, settings.ledger, ledger),
+        (counters.prepare, settings.metrics, f"GATEWAY_API_RUNTIME cannot have {settings.metrics}"),
+        (prepare_folder, settings.audit, "GATEWAY_API_AUDIT cannot be the folder of the audit log"),
+    ):
+        try:
+            prepare(path)
+        except (OSError, sqlite3.Error) as error:
+            raise BadSetting(f"{failure}: {error}") from error
     history.prepare(settings.history)
-    try:
-        prepare_folder(settings.audit)
-    except OSError as error:
-        raise BadSetting(f"GATEWAY_API_AUDIT cannot be the folder of the audit log: {error}") from error
     # The workers inherit the document. Not at the top: prometheus_client looks for the folder of the counters
     # when it is imported.
     from gateway_api.web.app import make_openapi
