@@ -168,7 +168,7 @@ class AccelPppDaemon(SourceDaemon):
         self._command_line = command_line
         self._systemd = systemd
         self._wall = wall
-        #: The file that accel-ppp runs by, if this process has placed it.
+        #: The file that accel-ppp runs with, if this process has placed it.
         self._applied: str | None = None
         #: Held while a commit notes that a restart is needed, and during a restart.
         self._restarting = threading.Lock()
@@ -273,7 +273,7 @@ class AccelPppDaemon(SourceDaemon):
         return seconds < time.monotonic() - self._requested_at
 
     def _place(self, text: str, limit: TimeLimit, rollback: Rollback) -> None:
-        """Write the file, and note if accel-ppp must restart to run by it."""
+        """Write the file, and note if accel-ppp must restart to run with it."""
         with self._restarting:
             if _needs_other_module(self._files.read(_FILE), text):
                 # Where it has not restarted yet, the modules that it has loaded are right again.
@@ -312,7 +312,8 @@ def _require_silence(step: str, reply: bytes) -> None:
 
 
 def _needs_other_module(before: str | None, after: str) -> bool:
-    """Return True if an accel-ppp that runs by one file has not loaded the module that another file needs."""
+    """Return True if an accel-ppp that runs with one file has not loaded the module that another file
+    needs."""
     known = _AUTHENTICATION.intersection((before or "").splitlines())
     return bool(known) and known.isdisjoint(after.splitlines())
 

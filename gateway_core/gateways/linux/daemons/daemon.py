@@ -31,7 +31,7 @@ SERVICES = Path("/var/lib/gateway-core/services")
 #: Effect of a commit on a daemon; None for no effect.
 DaemonAction = ServiceAction | None
 #: Restores what was there before. Raises StepFailed.
-PutBack = Callable[[], None]
+UndoStep = Callable[[], None]
 
 _log = logging.getLogger(__name__)
 
@@ -56,8 +56,8 @@ class Lack:
 
 
 class ServiceDaemon(ABC):
-    """Daemon that a commit reconfigures. One commit at a time calls; a source may call the same object
-    meanwhile."""
+    """Daemon that a commit reconfigures. One commit at a time uses it, and its source may use it at the same
+    time."""
 
     #: For operators: `accel-ppp`.
     name: ClassVar[str]
@@ -96,7 +96,7 @@ class ServiceDaemon(ABC):
     def apply(
         self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: "Rollback"
     ) -> None:
-        """Make the daemon run by the files; do nothing if it does already. Add the way back to `rollback`
+        """Make the daemon run with the files; do nothing if it does already. Add the way back to `rollback`
         before a step that may be done in part. Raises StepFailed, also for a daemon that does not reply in
         time."""
 
@@ -167,12 +167,12 @@ def check_lines(name: str, text: str, form: re.Pattern[str] | None = None) -> No
 class Rollback(ExitStack):
     """Steps that restore what was there before a commit. The last one added runs first."""
 
-    def add(self, step: PutBack) -> None:
+    def add(self, step: UndoStep) -> None:
         """Add a step. If the step fails, the failure is logged, and the others run all the same."""
-        self.callback(_take_step, step)
+        self.callback(_run_step, step)
 
 
-def _take_step(step: PutBack) -> None:
+def _run_step(step: UndoStep) -> None:
     try:
         step()
     except StepFailed as error:
@@ -192,7 +192,7 @@ class PlacedFiles:
             return [path.name for path in self._folder.iterdir()] if self._folder.exists() else []
 
     def read(self, name: str) -> str | None:
-        """Return the text of a file, or None without the file. Raises StepFailed."""
+        """Return the text of a file, or None if it is missing. Raises StepFailed."""
         with disk_step(f"read {name}"):
             try:
                 # Latin-1 makes one character of any byte.
@@ -200,9 +200,9 @@ class PlacedFiles:
             except FileNotFoundError:
                 return None
 
-    def place(self, name: str, text: str | None) -> PutBack:
-        """Write a file, or remove it without a text. Return what restores the former file. Raises StepFailed:
-        then the file is as before."""
+    def place(self, name: str, text: str | None) -> UndoStep:
+        """Write a file, or remove it if the text is None. Return a step that restores the former file. Raises
+        StepFailed: then the file is as before."""
         before = self.read(name)
         if text != before:
             self._write(name, text)

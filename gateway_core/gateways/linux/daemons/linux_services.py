@@ -1,4 +1,4 @@
-"""Daemons beside the core at a commit: all run by the new files, or all as before."""
+"""Daemons beside the core at a commit: all run with the new files, or all as before."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from gateway_core.gateways.linux.program import CommitLimits
 
 #: In the order of a commit. The daemons that can refuse come last, so that little is put back.
 DAEMONS: tuple[type[ServiceDaemon], ...] = (PppdFiles, PppoeServers, DnsmasqDaemon, AccelPppDaemon, FrrDaemon)
-#: Limit for each daemon to run by the running configuration again.
+#: Limit for each daemon to run with the running configuration again.
 _RESUME_SECONDS = 30.0
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class LinuxServices:
     def __init__(self, daemons: Sequence[ServiceDaemon], apply: float, put_back: float) -> None:
         self._daemons = daemons
         self._apply = apply
-        self._take_step = put_back
+        self._run_step = put_back
         #: Waits for the VLANs of DHCP subscribers at a start of the core, for so many seconds.
         self.await_vlans: Callable[[float], object] = lambda _: None
         #: Called at a start of the core, after the start of the DHCP server.
@@ -46,14 +46,14 @@ class LinuxServices:
         return files
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> None:
-        limits = CommitLimits.of(self._apply, self._take_step)
+        limits = CommitLimits.of(self._apply, self._run_step)
         with Rollback() as rollback:
             for daemon in self._daemons:
                 daemon.apply(rendered, configuration, limits, rollback)
             rollback.pop_all()
 
     def resume(self, configuration: Configuration) -> None:
-        """Make all daemons run by the running configuration at the start of the core. Takes longer than a
+        """Make all daemons run with the running configuration at the start of the core. Takes longer than a
         commit may. Raises the first StepFailed after all daemons had their turn."""
         dhcp = [each for each in self._daemons if isinstance(each, DnsmasqDaemon)]
         # Beside the others: a daemon that hangs must not keep subscribers from their addresses.

@@ -9,7 +9,7 @@ own, which it keeps until it is stopped. Its settings are a file:
 
 The gateway's address, the first of the 16 addresses to give away (`100.64.0.20/30`: of four), how subscribers
 are authenticated, and the name of the access concentrator. The DNS servers have a second line, if there are
-any: a server that still runs by the program of before an upgrade reads only the first.
+any: a server that still runs the program of before an upgrade reads only the first.
 packaging/pppoe/server, which is root, reads them. It takes no options and no file for pppd: with those, the
 core would be root too. packaging/pppoe/pppd, which pppoe-server starts for each session, chooses between
 PPPoE in the kernel and user mode.
@@ -91,8 +91,8 @@ _PREVIEW_SECONDS = 2.0
 _NO_BLOCK = "cgnat.source_range has no free block of addresses for PPPoE"
 _SMALLER = "cgnat.source_range is shared out among the VLANs of PPPoE in smaller blocks now"
 _RELOADED = "its other servers have only now read their settings"
-#: File in the folder of the settings while servers may run by other settings. The name of an access interface
-#: ends with a digit: neither this name does, nor that of a draft of `durable`.
+#: File in the folder of the settings while servers may run with other settings. The name of an access
+#: interface ends with a digit: neither this name does, nor that of a draft of `durable`.
 _TO_RELOAD = "to-reload"
 _SECRETS, _RADIUS = "secrets", "radius"
 _LINES = re.compile(
@@ -208,7 +208,7 @@ class PppoeServers(SourceDaemon):
         self._lock = threading.Lock()
         #: The settings on disk. None before they were read.
         self._read: _Settings | None = None
-        #: Interfaces whose server may run by other settings than those on disk. _TO_RELOAD is on disk then.
+        #: Interfaces whose server may run with other settings than those on disk. _TO_RELOAD is on disk then.
         self._to_reload: set[str] = set()
 
     def create_source(self, configuration: Configuration, clock: Clock) -> "PppoeServerSource":
