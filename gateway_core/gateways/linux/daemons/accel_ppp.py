@@ -209,7 +209,7 @@ class AccelPppDaemon(SourceDaemon):
         text = rendered[_FILE]
         if text == self._applied:
             return
-        # Also if accel-ppp does not reply: it may have read the file, or do so later.
+        # Needed also if accel-ppp does not reply: it may have read the file, or do so later.
         rollback.add(lambda: self._reload(limits.put_back))
         self._place(text, limits.apply, rollback)
         self._reload(limits.apply)
@@ -251,7 +251,7 @@ class AccelPppDaemon(SourceDaemon):
     def _restart_itself(self) -> None:
         """Have accel-ppp restart itself, and wait for that: it reports nothing, and some builds go on as
         before. One with sessions of PPPoE did not come back."""
-        # It may be late, or somebody has restarted it by hand: once more would end the new sessions.
+        # An earlier restart may be late, or done by hand: another one would end the new sessions.
         if not self._has_restarted():
             _require_silence(_RESTART, self._command_line.run("restart hard"))
             self._requested_at = time.monotonic()
@@ -276,7 +276,7 @@ class AccelPppDaemon(SourceDaemon):
         """Write the file, and note if accel-ppp must restart to run with it."""
         with self._restarting:
             if _needs_other_module(self._files.read(_FILE), text):
-                # Where it has not restarted yet, the modules that it has loaded are right again.
+                # An accel-ppp that has not restarted yet has the right modules again.
                 note = None if self._is_restart_owed(limit) else f"{int(self._wall())}\n"
                 rollback.add(self._files.place(_TO_RESTART, note))
             rollback.add(self._files.place(_FILE, text))
@@ -291,7 +291,7 @@ class AccelPppDaemon(SourceDaemon):
         try:
             seconds = parse_uptime(self._command_line.run("show stat", limit.left()))
         except (SourceUnavailable, UnreadableReply):
-            # The reload fails, too, unless it does not run: then it loads its modules at its next start.
+            # The reload fails, too. An accel-ppp that does not run loads its modules at its next start.
             return True
         return seconds >= int(self._wall()) - int(note) - _ROUNDING_SECONDS
 
@@ -376,7 +376,7 @@ class IpoeInterfaces:
     def _write(self, names: set[str]) -> None:
         text = "".join(f"{_OPTION}{name}\n" for name in sorted(names))
         try:
-            # At the first start of the core, no commit has made it.
+            # At the first start of the core, no commit has made the folder.
             durable.make_folder(self._file.parent)
             durable.replace(self._file, text.encode())
         except OSError as error:

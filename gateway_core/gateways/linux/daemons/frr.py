@@ -473,7 +473,7 @@ class BgpReader:
         """Return the JSON object of `show bgp summary json`, which is empty if FRR has no BGP. Address
         families and neighbours that cannot be read are left out. Raises FrrUnavailable, also if bgpd does not
         run, and FrrUnreadable if nothing is left."""
-        # Only to bgpd: another daemon that hangs must not block it.
+        # Only bgpd is asked: another daemon that hangs must not block the reply.
         command = [*self._folders.vtysh, "-d", "bgpd", "-c", "show bgp summary json"]
         try:
             ended = run(command, seconds=self._seconds, most=_MAX_SUMMARY_BYTES)
@@ -543,7 +543,7 @@ def take_over(folders: FrrFolders) -> tuple[Path, bool]:
 def _find_last_line(printed: bytes) -> str:
     """Return the last line with text, shortened and printable."""
     lines = [line for line in printed.decode("ascii", "replace").splitlines() if line.strip()]
-    # vtysh ends with one for every user but root.
+    # vtysh ends with a hint for every user but root.
     lines = [line for line in lines if not line.startswith("Hint:")]
     return _make_printable(lines[-1]) if lines else ""
 

@@ -174,7 +174,7 @@ class PppoeSettings:
         return "".join(f"{line}\n" for line in lines if line)
 
 
-#: By access interface. None for a file that the core did not write, or where no block is free.
+#: Settings by access interface. None for a file that the core did not write, or where no block is free.
 _Settings = Mapping[str, PppoeSettings | None]
 
 
@@ -441,7 +441,7 @@ class PppoeServerSource(Source):
         try:
             pidfd = os.pidfd_open(process.pid)
             try:
-                # After it was opened: it stays with that process, even if another gets the id.
+                # Only now: the descriptor stays with its process, even if another gets the id.
                 if self._read_start(process.pid) != process.start:
                     return
                 number = signal.SIGKILL if session.key in self._terminations else signal.SIGTERM
