@@ -40,8 +40,10 @@ def of_subscriber(number: int) -> dict[str, Any]:
     }
 
 
-def rows(connection: sqlite3.Connection, sessions: int, dice: random.Random) -> Iterator[tuple[Any, ...]]:
-    """Sessions in the order of their starts: each subscriber has one after another."""
+def make_rows(
+    connection: sqlite3.Connection, sessions: int, dice: random.Random
+) -> Iterator[tuple[Any, ...]]:
+    """Yield sessions in the order of their starts. Each subscriber has one session after another."""
     texts = {text: number for number, text in connection.execute("SELECT number, text FROM text")}
     begin, step = _NOW - _DAYS * 86_400, _DAYS * 86_400 / sessions
     lasts = _SUBSCRIBERS * step * 0.9
@@ -69,7 +71,7 @@ def rows(connection: sqlite3.Connection, sessions: int, dice: random.Random) -> 
 
 
 def fill(path: Path, sessions: int) -> None:
-    """As a store would, but faster."""
+    """Fill a history as the API would, but faster."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -1000000")
@@ -85,7 +87,7 @@ def fill(path: Path, sessions: int) -> None:
             connection.executemany(
                 "INSERT OR IGNORE INTO text (text) VALUES (?)", [(text,) for text in texts]
             )
-        connection.executemany(_ROW, rows(connection, sessions, random.Random(7)))
+        connection.executemany(_ROW, make_rows(connection, sessions, random.Random(7)))
         connection.execute("COMMIT")
 
 
@@ -103,8 +105,8 @@ def search(reader: Reader, wanted: Callable[[], HistoryFilter]) -> None:
     reader.search(find_sessions, wanted(), Page(100, None))
 
 
-def inserted(store: SessionWriter) -> float:
-    """Events a second, in batches as the core sends them."""
+def insert_events(store: SessionWriter) -> float:
+    """Return the number of inserted events per second, in batches as the core sends them."""
     events = []
     for each in range(_EVENTS // 2):
         one, id = of_subscriber(each), (1 << 40) + each
@@ -121,7 +123,7 @@ def measure(path: Path, sessions: int) -> None:
     print(
         f"{sessions} sessions of {_SUBSCRIBERS} subscribers: {path.stat().st_size / sessions:.0f} bytes each"
     )
-    print(f"inserted: {inserted(store):.0f} events a second")
+    print(f"inserted: {insert_events(store):.0f} events a second")
     dice, reader = random.Random(8), Reader(path, Here())
 
     def one() -> dict[str, Any]:

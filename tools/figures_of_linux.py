@@ -33,19 +33,19 @@ _SHAPED = 1800.0
 
 
 def main() -> None:
-    """Prints a Markdown table."""
+    """Print a Markdown table."""
     number = int(sys.argv[1]) if len(sys.argv) > 1 else SESSIONS
     say(f"| Linux gateway, {number:,} sessions | |")
     say("|---|---|")
     with tempfile.TemporaryDirectory() as folder, running_linux_core(Path(folder)) as core:
         # The kernel's own work for IPv6 on so many veths is not what is measured.
         Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
-        listed, shaped, spent = filled(core, number)
+        listed, shaped, spent = fill(core, number)
         say(f"| all in the table / shaped | {listed:.1f} s / {shaped:.1f} s ({spent:.1f} s of CPU) |")
-        at_rest = cpu_over(core.process.pid, REST)
+        at_rest = measure_cpu(core.process.pid, REST)
         say(f"| CPU at rest | {at_rest * 100:.1f} % of one processor |")
         say(f"| CPU of a sweep of sessions, counters and data plane | {at_rest * SWEEP:.2f} s |")
-        for name, delays in delays_of(core, number).items():
+        for name, delays in measure_delays(core, number).items():
             p99 = quantiles(delays, n=100)[98]
             say(f"| from {name} at accel-ppp to the event | {median(delays):.2f} s (p99 {p99:.2f} s) |")
         own = times(core.client)
@@ -59,34 +59,35 @@ def main() -> None:
         say(f"| {name} | {seconds * 1000:.2f} ms, {ratio:.2f} times that of the lab |")
 
 
-def filled(core: LinuxCore, number: int) -> tuple[float, float, float]:
-    """Signs subscribers on. Seconds until all are in the table, until all are shaped, and of the core's CPU
-    for that."""
+def fill(core: LinuxCore, number: int) -> tuple[float, float, float]:
+    """Sign subscribers on. Return the seconds until all are in the table, until all are shaped, and of the
+    core's CPU for that."""
     peers = [subscriber(each) for each in range(number)]
     add_devices(peers)
     began, before = time.monotonic(), cpu_of(core.process.pid)
     core.accel.up(*peers)
     wait_for("the sessions", lambda: _active(core) == number, _SHAPED)
     listed = time.monotonic() - began
-    wait_for("their shapers", lambda: _pause() and shapers() >= 2 * number, _SHAPED)
+    wait_for("their shapers", lambda: _pause() and count_shapers() >= 2 * number, _SHAPED)
     shaped, spent = time.monotonic() - began, cpu_of(core.process.pid) - before
-    settled(core)
+    wait_until_settled(core)
     return listed, shaped, spent
 
 
-def shapers() -> int:
-    """The number of TBF qdiscs: two a session."""
+def count_shapers() -> int:
+    """Return the number of TBF qdiscs: two for each session."""
     return sum(qdisc.kind == "tbf" for qdisc in KernelReader().read_qdisc_entries())
 
 
-def settled(core: LinuxCore) -> None:
-    """Waits until the core has found that nothing is missing: it works less than half of the time."""
-    while cpu_over(core.process.pid, 2 * SWEEP) > 0.5:
+def wait_until_settled(core: LinuxCore) -> None:
+    """Wait until the core has found that nothing is missing: then the core works less than half of the
+    time."""
+    while measure_cpu(core.process.pid, 2 * SWEEP) > 0.5:
         pass
 
 
-def cpu_over(pid: int, seconds: float) -> float:
-    """The share of one processor that a process uses for so long."""
+def measure_cpu(pid: int, seconds: float) -> float:
+    """Return the share of one processor that a process uses during `seconds`."""
     before, began = cpu_of(pid), time.monotonic()
     time.sleep(seconds)
     return (cpu_of(pid) - before) / (time.monotonic() - began)
@@ -98,8 +99,8 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def delays_of(core: LinuxCore, first: int) -> dict[str, list[float]]:
-    """Seconds from each start and end at accel-ppp, one after the other, to its event."""
+def measure_delays(core: LinuxCore, first: int) -> dict[str, list[float]]:
+    """Return the seconds from each start and end at accel-ppp, one after the other, to its event."""
     heard: dict[tuple[str, str], float] = {}
 
     def listen() -> None:
@@ -140,13 +141,14 @@ def times(client: Client) -> dict[str, float]:
     }
     return {
         name: median(
-            timed(lambda: client.call(f"{CORE.name}.{name.partition(',')[0]}", call)) for _ in range(runs)
+            measure_seconds(lambda: client.call(f"{CORE.name}.{name.partition(',')[0]}", call))
+            for _ in range(runs)
         )
         for name, (runs, call) in calls.items()
     }
 
 
-def timed(act: Callable[[], object]) -> float:
+def measure_seconds(act: Callable[[], object]) -> float:
     began = time.perf_counter()
     act()
     return time.perf_counter() - began
@@ -158,7 +160,7 @@ def _active(core: LinuxCore) -> int:
 
 
 def _pause() -> bool:
-    """For a question that takes long itself."""
+    """Wait before a request that takes long itself."""
     time.sleep(1)
     return True
 

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _some(api: Api, sessions: int, dice: random.Random) -> list[dict[str, Any]]:
-    """Sessions from all over the list, with all fields that a search looks at."""
+    """Return sessions from all over the list, with all fields that a search compares."""
     ids = dice.sample(range(1, sessions + 1), 300)
     found = [api.get("/subscribers", params={"search": str(id), "limit": 10})["sessions"] for id in ids]
     return [one for some in found for one in some]

@@ -22,13 +22,14 @@ _RATE = 1000
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process has used, in its own name and in the kernel's: proc(5)."""
+    """Return the processor time of a process in seconds, its own and the kernel's for it (proc(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def row(state: Path, refusing: int) -> str:
-    """What a receiver got beside so many that refuse, and how late the last event of each second was."""
+    """Return a row of the table: the events that a receiver got beside `refusing` others that refuse, and the
+    delay of the last event of each second."""
     with ExitStack() as stack:
         fast = stack.enter_context(Fast(state / "ids", "--times"))
         nobody = stack.enter_context(socket.socket())

@@ -321,7 +321,7 @@ class Record:
             self._database.executemany("insert into test values (?, ?)", seconds.items())
             self._database.executemany("insert into executed values (?, ?, ?)", rows)
 
-    def executed(self, file: str) -> dict[str, set[int]]:
+    def read_executed(self, file: str) -> dict[str, set[int]]:
         """Return the lines of a file that each test executes."""
         query = "select test, lines from executed join test on test = name where file = ?"
         with self._lock:
@@ -330,7 +330,7 @@ class Record:
 
     def choose(self, mutant: Mutant, rooms: list[str]) -> list[str]:
         """Return the tests that execute a mutant's line, those that are short and know the file first."""
-        executed = self.executed(mutant.file)
+        executed = self.read_executed(mutant.file)
         inside = {statement for _, statement in nodes(ast.parse((ROOT / mutant.file).read_text()))} - {0}
         # An import executes the other lines: each test counts that executes a function of this file.
         lines = {mutant.line, mutant.statement} if mutant.statement else inside
@@ -441,7 +441,7 @@ def make(kept: Record, count: int, seed: int) -> Iterator[Mutant]:
     sizes, by_package = Counter[str](), defaultdict[str, dict[str, list[Mutant]]](lambda: defaultdict(list))
     for path in sorted(path for each in PRODUCT for path in (ROOT / each).rglob("*.py")):
         file, package = str(path.relative_to(ROOT)), str(path.parent.relative_to(ROOT))
-        executed = set().union(*({0} | lines for lines in kept.executed(file).values()))
+        executed = set().union(*({0} | lines for lines in kept.read_executed(file).values()))
         for node, statement in nodes(ast.parse(path.read_text())):
             sizes[package] += isinstance(node, ast.stmt) and statement in executed
         for mutant in find_mutants(file):

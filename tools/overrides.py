@@ -38,7 +38,7 @@ _ROOT = Path(__file__).parents[1]
 _Members = Mapping[tuple[str, str], dict[str, int]]
 
 
-def undocumented() -> list[tuple[str, int, str]]:
+def find_undocumented() -> list[tuple[str, int, str]]:
     """Return the module, the line and `package.name` of each place; `?` for an unknown package."""
     nodes = [
         (".".join(path.relative_to(_ROOT).with_suffix("").parts), node)
@@ -60,7 +60,7 @@ def undocumented() -> list[tuple[str, int, str]]:
                     if _package(origin) and "._" in f"{origin}.{alias.name}":
                         found.add((module, node.lineno, f"{origin}.{alias.name}"))
             case ast.ClassDef():
-                found |= {(module, line, name) for name, line in _replaced(module, node, members)}
+                found |= {(module, line, name) for name, line in _find_replaced(module, node, members)}
             case ast.Attribute(attr=name, ctx=use) if name not in ours:
                 package = packages.get((module, _root(node)), "?")
                 is_private = name.startswith("_") and not name.endswith("__")
@@ -99,7 +99,7 @@ def _members(body: ast.ClassDef) -> dict[str, int]:
     return found
 
 
-def _replaced(module: str, body: ast.ClassDef, members: _Members) -> Iterator[tuple[str, int]]:
+def _find_replaced(module: str, body: ast.ClassDef, members: _Members) -> Iterator[tuple[str, int]]:
     """Yield the attributes of a class that a base class of a dependency has, with their lines."""
     names = members[module, body.name]
     for base in body.bases:
@@ -115,5 +115,5 @@ def _replaced(module: str, body: ast.ClassDef, members: _Members) -> Iterator[tu
 
 
 if __name__ == "__main__":
-    for module, line, name in undocumented():
+    for module, line, name in find_undocumented():
         print(f"{module}:{line} {name}")

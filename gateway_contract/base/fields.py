@@ -137,7 +137,7 @@ class ParsedField(_Worded):
             raise marshmallow.ValidationError(str(error)) from error
 
 
-def shown(name: Any) -> str:
+def shorten_name(name: Any) -> str:
     """Return a name from a request, cut to a length that fits in a response."""
     text = str(name)
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
@@ -164,7 +164,7 @@ def _problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterat
     for key in sorted(messages, key=lambda key: places.get(key, len(given))):
         held = messages[key]
         # "_schema" has the messages about the whole object.
-        path = above if key == "_schema" else f"{above}.{shown(key)}".lstrip(".")
+        path = above if key == "_schema" else f"{above}.{shorten_name(key)}".lstrip(".")
         if isinstance(held, Mapping):
             yield from _problems(held, _part(data, key), path)
             continue

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gateway_contract import configuration as definition
 from gateway_contract.base.errors import Invalid, Problem
-from gateway_contract.base.fields import MOST_PROBLEMS, shown
+from gateway_contract.base.fields import MOST_PROBLEMS, shorten_name
 from gateway_contract.base.logs import MASK
 from gateway_contract.base.texts import MIN_BPS, explain_minimum, format_rate
 from gateway_contract.base.vlan_names import needs_short_name, short_name
@@ -111,7 +111,7 @@ class _Check:
         count, known = len(self.problems), known if isinstance(known, dict) else {}
         members = {}
         for name, held in value.items():
-            below = _join(path, shown(name))
+            below = _join(path, shorten_name(name))
             if name in kind.fields:
                 members[name] = self.load(kind.fields[name], held, below, known.get(name, ABSENT))
             else:

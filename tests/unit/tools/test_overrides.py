@@ -1,6 +1,6 @@
 """What an upgrade of a dependency may break without notice, each with its reason."""
 
-from tools.overrides import undocumented
+from tools.overrides import find_undocumented
 
 _CLICK = "an option of a decorated command comes before the options of its function"
 _STREAMS = "one record of TLS for a short response, and no Server header"
@@ -26,5 +26,5 @@ KNOWN = {
 
 
 def test_what_dependencies_do_not_document_is_used_for_a_reason_only() -> None:
-    places = [f"{module}:{line} {name}" for module, line, name in undocumented() if name not in KNOWN]
+    places = [f"{module}:{line} {name}" for module, line, name in find_undocumented() if name not in KNOWN]
     assert not places, "find a documented way, or give a reason"
