@@ -225,7 +225,7 @@ class AuditDatabase:
         databases.repair_and_retry(lambda: self._transact(change), self._begin_anew)
 
     def _transact(self, change: Callable[[DatabaseFile], None]) -> None:
-        with self._connection() as connection:
+        with self._lend_connection() as connection:
             # Not after: a killed process leaves one batch more in the log, and many would leave many.
             excess = connection.log_bytes - self._emptied_at
             if excess > 0:
@@ -247,7 +247,7 @@ class AuditDatabase:
             connection.execute("PRAGMA incremental_vacuum(1)")
 
     @contextmanager
-    def _connection(self) -> Iterator[DatabaseFile]:
+    def _lend_connection(self) -> Iterator[DatabaseFile]:
         """Lend a connection for writing that no other thread uses."""
         connection = self._take_connection()
         try:

@@ -173,7 +173,7 @@ def describe_session(before: Any, after: Any) -> str:
     return f" ({', '.join(parts)})"
 
 
-def result_of_status(status: int | None) -> Result:
+def derive_result(status: int | None) -> Result:
     """Return the result of a request by its HTTP status; None if the request broke off."""
     if status is None:
         return "unanswered"

@@ -131,7 +131,7 @@ def _prepare_tables(ledger: sqlite3.Connection) -> None:
     databases.check(ledger)
     try:
         if ledger.execute("SELECT name FROM ledger").fetchone() is None:
-            ledger.execute("INSERT OR IGNORE INTO ledger VALUES (1, ?)", (_new_name(),))
+            ledger.execute("INSERT OR IGNORE INTO ledger VALUES (1, ?)", (_make_name(),))
         ledger.execute("SELECT number, jti, expires FROM revoked LIMIT 1")
         ledger.execute("SELECT client, count, last FROM failure LIMIT 1")
     except sqlite3.DatabaseError as error:
@@ -140,7 +140,7 @@ def _prepare_tables(ledger: sqlite3.Connection) -> None:
         raise
 
 
-def _new_name() -> str:
+def _make_name() -> str:
     return secrets.token_hex(8)
 
 
@@ -170,7 +170,7 @@ def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) ->
             name = read_name(ledger)
             if shared.name and (shared.name, shared.inode) != (name, ledger.inode):
                 # Nobody knows which of the revocations it lacks.
-                name, begun_at = _new_name(), clock()
+                name, begun_at = _make_name(), clock()
                 ledger.execute("UPDATE ledger SET name = ?", (name,))
             if begun_at != shared.begun_at:
                 _log.error("the %s %s is a new one: all users have to log in again", _NAME, path)

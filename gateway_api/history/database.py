@@ -177,19 +177,19 @@ def _connect(path: Path) -> DatabaseFile:
 def _add_columns(connection: DatabaseFile) -> None:
     """Add the columns that an older version lacks."""
     with connection.transaction():
-        if "folded" not in _columns(connection, "text"):
+        if "folded" not in _read_columns(connection, "text"):
             connection.execute("ALTER TABLE text ADD COLUMN folded TEXT")
             found = connection.execute("SELECT number, text FROM text").fetchall()
             folded = [(_fold(text), number) for number, text in found if not text.isascii()]
             connection.executemany("UPDATE text SET folded = ? WHERE number = ?", folded)
-        known = _columns(connection, "session")
+        known = _read_columns(connection, "session")
         for field, column in COLUMNS.items():
             if column not in known:
                 kind = "INTEGER" if int in get_args(get_type_hints(PastSession)[field]) else "TEXT"
                 connection.execute(f"ALTER TABLE session ADD COLUMN {column} {kind}")
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+def _read_columns(connection: sqlite3.Connection, table: str) -> set[str]:
     return {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}
 
 
@@ -310,7 +310,7 @@ def decode_mac(key: str) -> str:
 def encode_network(text: str) -> bytes:
     """Return the key of an IPv6 prefix or address: its length, then as many bytes as have a bit of it."""
     written, _, length = text.partition("/")
-    return _key(int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _BITS))
+    return _make_key(int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _BITS))
 
 
 def decode_network(key: bytes) -> str:
@@ -323,10 +323,10 @@ def find_enclosing_keys(network: int) -> Iterator[bytes]:
     """Return the keys of an IPv6 network, a number of `ipv6.network`, and of all networks that contain it."""
     length = network.bit_length() - 1
     first = (network ^ 1 << length) << _BITS - length
-    return (_key(first, shorter) for shorter in range(length + 1))
+    return (_make_key(first, shorter) for shorter in range(length + 1))
 
 
-def _key(number: int, length: int) -> bytes:
+def _make_key(number: int, length: int) -> bytes:
     masked = number >> _BITS - length << _BITS - length
     return bytes([length]) + masked.to_bytes(_BITS // 8)[: -(-length // 8)]
 
@@ -337,7 +337,7 @@ def find_inner_key_ranges(network: int) -> Iterator[tuple[bytes, bytes]]:
     length = network.bit_length() - 1
     first = (network ^ 1 << length) << _BITS - length
     last = first | (1 << _BITS - length) - 1
-    return ((_key(first, longer), _key(last, longer)) for longer in range(length + 1, _BITS + 1))
+    return ((_make_key(first, longer), _make_key(last, longer)) for longer in range(length + 1, _BITS + 1))
 
 
 #: A condition in SQL, and its values.

@@ -58,8 +58,8 @@ class Reader:
         self._path = path
         self._pool = pool
         self._user = ""
-        self._quick = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_USER, self._too_long)
-        self._long = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_USER, self._too_long, at_once=_MAX_LONG)
+        self._quick = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_USER, self._make_error)
+        self._long = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_USER, self._make_error, at_once=_MAX_LONG)
 
     def for_user(self, user: str) -> "Reader":
         """Return a reader with the same queues for the searches of another user."""
@@ -88,7 +88,7 @@ class Reader:
             if not _is_interrupt(error):
                 raise
             if time.monotonic() >= deadline:
-                raise self._too_long() from error
+                raise self._make_error() from error
         with self._long.turn(self._user, max(0.0, deadline - time.monotonic())):
             try:
                 with closing(_Slices(self._path.parent)) as slices:
@@ -96,7 +96,7 @@ class Reader:
             except sqlite3.OperationalError as error:
                 if not _is_interrupt(error):
                     raise
-                raise self._too_long() from error
+                raise self._make_error() from error
 
     def _is_too_long(self, least: float, most: float) -> bool:
         """Return True if a quick search must end."""
@@ -119,7 +119,7 @@ class Reader:
         found: T = on_thread(self._pool, _run_with_connection, self._path, must_end, find)
         return found
 
-    def _too_long(self) -> SearchTooLong:
+    def _make_error(self) -> SearchTooLong:
         return SearchTooLong(DEADLINE, _RETRY_AFTER)
 
 

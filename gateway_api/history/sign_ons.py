@@ -148,7 +148,7 @@ class SignOnRecorder:
                     place = self._follow(writer, place)
                 except CoreLacksMethod as error:
                     if not self._warned:
-                        LOG.warning("the history has no failed sign-ons: %s", error)
+                        LOG.warning("no failed sign-ons are recorded in the history: %s", error)
                     self._warned = True
                     self._pause(UNTIL_ANOTHER_CORE_SECONDS)
 
@@ -159,7 +159,7 @@ class SignOnRecorder:
             if batch.gap:
                 if place.boot_id == batch.boot_id:
                     lost = batch.oldest - 1 - place.sequence
-                    LOG.warning("the history has a hole: %d failed sign-ons are not known", lost)
+                    LOG.warning("the history has a hole: %d failed sign-ons were not recorded", lost)
                 return SignOnPlace(batch.boot_id, batch.oldest - 1)
             if batch.failures:
                 place = SignOnPlace(batch.boot_id, batch.failures[-1].sequence)

@@ -94,7 +94,7 @@ class TrunkCounters(NamedTuple):
     uptime: int
     trunks: Mapping[str, InterfaceStats]
 
-    def sample_since(self, before: "TrunkCounters", at: int) -> TrafficSample | None:
+    def make_sample(self, before: "TrunkCounters", at: int) -> TrafficSample | None:
         """Return the mean traffic since earlier counters, for the time `at`. None if the time between was too
         long, or if counters began at 0 in it: those of one trunk, or all with a restart of the core."""
         seconds = self.steady - before.steady
@@ -142,7 +142,7 @@ class TrafficRecorder:
             while writer.is_current:
                 self._pause(SAMPLE_SECONDS)
                 now = self._read_counters()
-                sample = now.sample_since(before, int(self._clock()))
+                sample = now.make_sample(before, int(self._clock()))
                 before = now
                 if sample is not None:
                     on_thread(self._pool, writer.add, sample)

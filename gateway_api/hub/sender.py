@@ -227,9 +227,9 @@ class Sender:
         except Denied as denied:
             error = str(denied)
         except (requests.RequestException, HTTPError, OSError, ValueError) as failure:
-            error = "timeout" if time.monotonic() >= deadline else _reason(failure)
+            error = "timeout" if time.monotonic() >= deadline else _find_reason(failure)
         except Exception:  # noqa: BLE001 - logged; the queue must go on
-            _log.exception("an attempt to deliver failed")
+            _log.exception("an attempt to deliver a message failed unexpectedly")
             error = "internal error"
         else:
             # A response that is cut inside its header looks complete.
@@ -250,7 +250,7 @@ class Sender:
             try:
                 self._watched.shutdown(socket.SHUT_RDWR)
             except OSError as error:
-                _log.debug("the connection was closed already: %s", error)
+                _log.debug("the connection to a receiver was closed already: %s", error)
 
     def close(self) -> None:
         """Close the connection. The next attempt opens another."""
@@ -272,7 +272,7 @@ class Sender:
                 raise
         # Not through a Session or the adapter: they use proxies and passwords of the environment, keep
         # cookies, and take more than half of the time of a request.
-        return self._connections().urlopen(
+        return self._open_pool().urlopen(
             "POST",
             self._path,
             body=message.body,
@@ -289,7 +289,7 @@ class Sender:
             decode_content=False,
         )
 
-    def _connections(self) -> HTTPConnectionPool:
+    def _open_pool(self) -> HTTPConnectionPool:
         if self._pool is None:
             request = requests.Request("POST", self._url).prepare()
             pool = self._adapter.get_connection_with_tls_context(request, self._verify)
@@ -322,7 +322,7 @@ class Sender:
         return connection
 
 
-def _reason(failure: BaseException | None) -> str:
+def _find_reason(failure: BaseException | None) -> str:
     """Return the reason for a delivery log, without the texts of a library."""
     while failure is not None:
         for kind, reason in _REASONS:

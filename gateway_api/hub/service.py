@@ -118,7 +118,7 @@ class Registry:
         with self._lock:
             entry = self._find(call.id)
             if entry.is_declared:
-                raise HUB.error(wire.WebhookDeclaredError(_path_of_receiver(entry.webhook.url)))
+                raise HUB.error(wire.WebhookDeclaredError(_make_path(entry.webhook.url)))
             record = entry.make_record()
             self._remove(entry)
             return wire.WebhookReply(record)
@@ -221,7 +221,7 @@ def _make_declared(receiver: Receiver) -> wire.Webhook:
     return wire.Webhook(id, receiver.url, events, None, WebhookOrigin.DECLARED)
 
 
-def _path_of_receiver(url: str) -> str:
+def _make_path(url: str) -> str:
     return format_path(
         (PathSegment("api"), PathSegment("webhooks"), PathSegment("receivers"), PathSegment(url))
     )
@@ -319,5 +319,5 @@ def give_up_sockets(kept: Iterable[int]) -> None:
                 os.dup2(nothing, descriptor, inheritable=False)
         except OSError as error:
             # The descriptor of the folder itself is closed by now.
-            LOG.debug("descriptor %d: %s", descriptor, error)
+            LOG.debug("cannot replace the inherited descriptor %d: %s", descriptor, error)
     os.close(nothing)

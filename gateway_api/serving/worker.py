@@ -315,7 +315,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         request_id = secrets.token_hex(16)
         status = _find_status(exc)
         if status is None:
-            _log.error("cannot serve a request", exc_info=exc, extra=logs.extra(request_id=request_id))
+            _log.error("cannot serve a request", exc_info=exc, extra=logs.make_extra(request_id=request_id))
             status = "500 Internal Server Error"
         header, body = _make_last_response(status, request_id, tls=self.cfg.is_ssl)
         fields = http.make_log_fields(
@@ -326,7 +326,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             seconds=None,
         )
         # Only the class of the error: its text has parts of the request, perhaps a token.
-        _access.info("", extra=logs.extra(**fields, refused=type(exc).__name__))
+        _access.info("", extra=logs.make_extra(**fields, refused=type(exc).__name__))
         try:
             client.sendall((header + body).encode())
         except OSError as error:
@@ -356,7 +356,7 @@ class Log(Logger):  # type: ignore[misc]
             size=resp.sent,
             seconds=request_time.total_seconds(),
         )
-        self.access_log.log(level, "", extra=logs.extra(**fields))
+        self.access_log.log(level, "", extra=logs.make_extra(**fields))
 
 
 def prepare_arbiter(server: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from flask import Flask, Response
 
-from gateway_api.audit.record import AuditEntry, describe_session, mask_secrets, result_of_status
+from gateway_api.audit.record import AuditEntry, derive_result, describe_session, mask_secrets
 from gateway_api.base import http
 from gateway_api.web.operation import make_template
 from gateway_api.web.request import SAFE_METHODS, ApiRequest, get_request
@@ -57,7 +57,7 @@ def _is_change(request: ApiRequest) -> bool:
 def _record(request: ApiRequest, status: int | None, message: str | None) -> None:
     request.is_recorded = True
     role = request.environ.get(http.ROLE)
-    result = "unanswered" if request.is_unanswered else result_of_status(status)
+    result = "unanswered" if request.is_unanswered else derive_result(status)
     noted = mask_secrets({"before": request.before, "after": request.after})
     record = AuditEntry(
         at=round(time.time(), 3),
@@ -79,7 +79,7 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
     try:
         get_services().audit.add(record)
     except AuditUnavailable as error:
-        more = logs.extra(request_id=request.id, **{logs.RECORD: record.text()})
+        more = logs.make_extra(request_id=request.id, **{logs.RECORD: record.text()})
         _log.critical(
             "cannot write a change, which is not in the audit log but in this line: %s", error, extra=more
         )

@@ -49,7 +49,7 @@ def _ask_to_retry(status: int) -> Callable[[errors.TooMany | errors.SearchTooLon
 def _report_busy(error: errors.CoreBusy) -> Response:
     """Respond as when the worker has no room for the list, which is the same for a client."""
     _log.warning(
-        "%s failed: %s", _format_request_line(), error, extra=logs.extra(request_id=get_request().id)
+        "%s failed: %s", _format_request_line(), error, extra=logs.make_extra(request_id=get_request().id)
     )
     return _ask_to_retry(503)(errors.TooManyLists())
 
@@ -64,7 +64,7 @@ def _log_and_hide(
             "%s failed: %s",
             _format_request_line(),
             logged(error),
-            extra=logs.extra(request_id=get_request().id),
+            extra=logs.make_extra(request_id=get_request().id),
         )
         return responses.make_error(500, message(error), **more)
 
@@ -117,7 +117,7 @@ def _report_http(error: HTTPException) -> Response:
 
 
 def _report_unexpected(_: Exception) -> Response:
-    _log.exception("%s failed", _format_request_line(), extra=logs.extra(request_id=get_request().id))
+    _log.exception("%s failed", _format_request_line(), extra=logs.make_extra(request_id=get_request().id))
     return responses.make_error(500, "Internal error")
 
 

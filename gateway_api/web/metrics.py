@@ -119,7 +119,7 @@ def install(app: Flask, user_services: UserServices) -> None:
             _log.error(
                 "cannot read the counters, which a scrape lacks: %s",
                 error,
-                extra=logs.extra(request_id=get_request().id),
+                extra=logs.make_extra(request_id=get_request().id),
             )
             counted = ""
         return generate_latest(state).decode() + counted + _add_former_counter(counted)
@@ -168,7 +168,7 @@ class _StateCollector(Collector):
             _log.error(
                 "cannot read the state of the core, which a scrape lacks: %s",
                 error,
-                extra=logs.extra(request_id=get_request().id),
+                extra=logs.make_extra(request_id=get_request().id),
             )
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
@@ -180,7 +180,7 @@ class _StateCollector(Collector):
             _log.error(
                 "cannot read the counts of the hub, which a scrape lacks: %s",
                 error,
-                extra=logs.extra(request_id=get_request().id),
+                extra=logs.make_extra(request_id=get_request().id),
             )
         yield from self._describe_dependencies(found)
 

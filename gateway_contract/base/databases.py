@@ -251,7 +251,7 @@ class Database:
         """Return the connection: a new one if there is none, or if its file was removed. Raises OSError and
         sqlite3.Error."""
         if self._connection is not None and not self._connection.is_current:
-            _log.error("began a new %s: %s was removed or replaced", self._what, self._path)
+            _log.error("began a new %s: the file %s was removed or replaced", self._what, self._path)
             self.close()
         if self._connection is None:
             durable.make_folder(self._path.parent)

@@ -64,7 +64,7 @@ _NAMES = {LOG.name: "gunicorn"}
 Fields = dict[str, Any]
 
 
-def extra(**fields: Any) -> dict[str, Fields]:
+def make_extra(**fields: Any) -> dict[str, Fields]:
     """Return the `extra` of a logging call: fields besides its message."""
     return {"fields": fields}
 
@@ -144,7 +144,7 @@ def _log_process_end(kind: type[BaseException], error: BaseException, trace: Tra
 def _log_thread_end(what: threading.ExceptHookArgs) -> None:
     if not issubclass(what.exc_type, SystemExit):
         name = what.thread.name if what.thread else "a thread"
-        logging.error("%s has ended", name, exc_info=what.exc_value)
+        logging.error("an exception ended %s", name, exc_info=what.exc_value)
 
 
 def _clip(held: Any) -> Any:

@@ -300,7 +300,7 @@ def test_failures_that_the_core_no_longer_holds_are_counted_in_the_log(
         recording.run()
     assert recording.usernames() == ["bob4", "bob3", "ann"]
     assert [record.message for record in caplog.records] == [
-        "the history has a hole: 3 failed sign-ons are not known"
+        "the history has a hole: 3 failed sign-ons were not recorded"
     ]
 
 
@@ -311,6 +311,7 @@ def test_a_core_that_does_not_tell_of_failures_is_asked_each_minute_and_named_on
         recording.run()
     assert recording.pauses == [60.0] * 3
     assert [record.message for record in caplog.records] == [
-        "the history has no failed sign-ons: The core daemon lacks the method SubscribeFailedSignOns"
+        "no failed sign-ons are recorded in the history:"
+        " The core daemon lacks the method SubscribeFailedSignOns"
     ]
     assert recording.usernames() == []

@@ -480,7 +480,7 @@ def test_a_commit_is_synced_unless_it_only_counts_requests(
     tmp_path: Path, synced: bool, level: int, checkpoint: int
 ) -> None:
     trail = AuditDatabase(tmp_path, "known", SIZE, synced=synced)
-    with trail._connection() as connection:
+    with trail._lend_connection() as connection:
         # FULL, or NORMAL without a checkpoint of SQLite's own, which would be a sync.
         assert connection.read_pragma("synchronous") == level
         assert connection.read_pragma("wal_autocheckpoint") == checkpoint
@@ -547,7 +547,7 @@ def test_a_reader_that_may_not_write_to_the_folder_reads_a_database_at_rest(
 
 def test_a_write_whose_greenlet_is_stopped_does_not_share_its_connection(trail: AuditDatabase) -> None:
     # Its thread goes on, while the next one writes.
-    with trail._connection() as held:
+    with trail._lend_connection() as held:
         held.execute("BEGIN IMMEDIATE")
         threading.Timer(0.2, held.execute, ("COMMIT",)).start()
         trail.append(texts("one"))
@@ -563,7 +563,7 @@ def test_a_write_whose_greenlet_is_stopped_does_not_share_its_connection(trail: 
     ],
 )
 def test_a_filter_uses_an_index(trail: AuditDatabase, wanted: Filter, index: str) -> None:
-    with trail._connection() as connection:
+    with trail._lend_connection() as connection:
         query, values = _make_query(wanted, 100)
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
     assert any(f"INDEX {index} " in step for step in plan), plan

@@ -57,13 +57,13 @@ class Kept:
 def test_a_sample_is_the_mean_of_all_trunks_since_the_last() -> None:
     before = counters(5.0, trunk0=(1000, 5000), trunk1=(0, 0))
     after = counters(15.0, 110, trunk0=(2000, 8000), trunk1=(500, 2000))
-    assert after.sample_since(before, 1795271510) == TrafficSample(1795271510, down_bps=4000, up_bps=1200)
+    assert after.make_sample(before, 1795271510) == TrafficSample(1795271510, down_bps=4000, up_bps=1200)
 
 
 def test_a_trunk_that_is_new_counts_from_its_second_sample() -> None:
     before, after = counters(0.0, trunk0=(0, 0)), counters(10.4, 109, trunk0=(0, 1040), trunk1=(0, 10**9))
     # An uptime in whole seconds may seem to grow less.
-    assert after.sample_since(before, 1) == sample(1, 800, 0)
+    assert after.make_sample(before, 1) == sample(1, 800, 0)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_trunk_that_is_new_counts_from_its_second_sample() -> None:
 )
 def test_there_is_no_sample_where_a_counter_began_again(after: dict[str, tuple[int, int]]) -> None:
     before = counters(0.0, trunk0=(50, 10**9))
-    assert counters(10.0, 110, **after).sample_since(before, 1) is None
+    assert counters(10.0, 110, **after).make_sample(before, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_there_is_no_sample_where_a_counter_began_again(after: dict[str, tuple[i
 )
 def test_there_is_no_sample_without_a_mean(steady: float, uptime: int) -> None:
     before, after = counters(0.0, trunk0=(0, 0)), counters(steady, uptime, trunk0=(9, 9))
-    assert after.sample_since(before, 1) is None
+    assert after.make_sample(before, 1) is None
 
 
 def test_a_step_is_the_mean_of_its_samples(tmp_path: Path) -> None:

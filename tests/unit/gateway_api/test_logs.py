@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_api.base.http import ROLE, USER, choose_level, make_log_fields
-from gateway_contract.base.logs import FORMATS, LineFormatter, extra, format_key_value, install
+from gateway_contract.base.logs import FORMATS, LineFormatter, format_key_value, install, make_extra
 from gateway_contract.base.variables import BadSetting, log_format
 from tests.support.log_lines import REQUEST, is_printable_ascii, parsed
 
@@ -46,7 +46,7 @@ def test_any_text_is_one_line_of_printable_ascii_and_read_back_as_it_was(first: 
     for format in FORMATS:
         assert is_printable_ascii(line_of("%s", first, format=format))
     assert json.loads(line_of("%s", first or "x", format="json"))["message"] == (whole(first) or "x")
-    line = line_of("message", extra=extra(path=f"{first} status=200"))
+    line = line_of("message", extra=make_extra(path=f"{first} status=200"))
     assert list(parsed(line)) == ["time", "level", "logger", "path", "message"]
 
 
@@ -62,7 +62,7 @@ def test_a_traceback_stays_in_its_line_which_journald_does_not_cut(format: str) 
         try:
             raise ValueError("over\nlines" * length)
         except ValueError:
-            more = extra(path="z" * length)
+            more = make_extra(path="z" * length)
             line = line_of("y" * length, format=format, exc_info=sys.exc_info(), extra=more)
         assert is_printable_ascii(line)
         assert len(line) < 48 * 1024
@@ -73,7 +73,7 @@ def test_a_traceback_stays_in_its_line_which_journald_does_not_cut(format: str) 
 
 
 def test_a_record_of_the_audit_log_is_not_cut() -> None:
-    assert parsed(line_of("x", extra=extra(record="r" * 5000)))["record"] == "r" * 5000
+    assert parsed(line_of("x", extra=make_extra(record="r" * 5000)))["record"] == "r" * 5000
 
 
 @formats

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.audit.record import MAX_CHARACTERS, describe_session, mask_secrets, result_of_status
+from gateway_api.audit.record import MAX_CHARACTERS, derive_result, describe_session, mask_secrets
 from gateway_contract.base.logs import MASK, mask_text
 from gateway_contract.configuration import mask_path
 from tests.support.audit_records import a_record
@@ -46,7 +46,7 @@ def test_a_message_about_a_session_ends_with_its_username_and_new_rates(
     [(None, "unanswered"), (399, "done"), (400, "refused"), (499, "refused"), (500, "failed")],
 )
 def test_a_result_follows_from_the_status(status: int | None, result: str) -> None:
-    assert result_of_status(status) == result
+    assert derive_result(status) == result
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
