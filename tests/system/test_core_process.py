@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import varlink
 from varlink import scanner
 
 from gateway_contract.base.logs import MASK
+from gateway_contract.varlink.client import Client
 from tests.support.documents import SECRET_HASH, valid_document
-from tests.support.stack import PATIENCE, running_core, wait_for
+from tests.support.stack import PATIENCE, call_core, running_core, wait_for
 
 INTERFACE = "org.gatewayapi.core"
 FILE = Path(__file__).parents[2] / "gateway_contract" / f"{INTERFACE}.varlink"
@@ -362,3 +363,78 @@ def test_a_core_that_cannot_start_says_why(
     assert sentence in core.stderr
     assert status == 2 or core.stderr.count('message="cannot start the core daemon: ') == 1
     assert not (tmp_path / "core").exists()
+
+
+# Changes that the API didn't make.
+
+
+FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
+
+
+@contextmanager
+def core(folder: Path) -> Iterator[tuple[Client, Any]]:
+    started = running_core(folder / "core", FACTORY, "--users", str(folder / "users"), "--sessions", "5")
+    with started as process, closing(Client(folder / "core", timeout=10)) as client:
+        yield client, process
+
+
+def changes(client: Client) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(bytes(client.call(f"{INTERFACE}.ListChanges", {})))["changes"]
+    return found
+
+
+def commit(client: Client, hostname: str, **more: Any) -> None:
+    edit = {"action": "set", "path": "system.hostname", "value_json": f'"{hostname}"'}
+    client.call(f"{INTERFACE}.EditCandidate", {"edits": [edit], "request_id": "of-the-api"})
+    client.call(f"{INTERFACE}.CommitCandidate", {"author": "alice", **more})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    users = [{"username": "admin", "password_hash": SECRET_HASH, "role": "admin"}]
+    (tmp_path / "users").write_text(json.dumps(users))
+    return tmp_path
+
+
+def test_a_commit_that_was_not_noted_before_a_crash_is_noted_at_the_next_start(folder: Path) -> None:
+    with core(folder) as (client, process):
+        commit(client, "bng2")
+        noted = changes(client)
+        assert [change["action"] for change in noted] == ["configuration.commit"]
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+    (folder / "core").unlink()
+    # As if it had ended between the two.
+    (file,) = (folder / "configuration" / "changes").iterdir()
+    file.write_bytes(b"")
+    for _ in range(2):
+        with core(folder) as (client, _):
+            assert changes(client) == noted
+
+
+MEGABIT = 1_000_000
+
+
+def test_the_former_rate_returns_after_a_restart_of_the_core(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    socket, factory = tmp_path / "core.sock", tmp_path / "factory.json"
+    factory.write_text(json.dumps(document))
+
+    def rates(id: int) -> tuple[int, int]:
+        session = call_core(socket, "GetSession", id=id)["session"]
+        return session["rate_down_bps"] // MEGABIT, session["rate_up_bps"] // MEGABIT
+
+    with running_core(socket, factory, "--sessions", "20") as core:
+        # No default: the core cannot know them but from its disk.
+        call_core(socket, "SetSessionRate", id=7, rate_down_bps=50 * MEGABIT, rate_up_bps=5 * MEGABIT)
+        call_core(socket, "SetSessionRate", id=7, rate_down_bps=300 * MEGABIT, expires_in=5)
+        call_core(socket, "SetSessionRate", id=8, rate_down_bps=300 * MEGABIT, expires_in=3600)
+        core.kill()
+        core.wait()
+    with running_core(socket, factory, "--sessions", "20"):
+        # A busy machine may have taken 5 s until now.
+        assert rates(7) in ((300, 5), (50, 5))
+        assert rates(8) == (300, 20)
+        wait_for("the former rates", lambda: rates(7) == (50, 5))
+        assert rates(8) == (300, 20)

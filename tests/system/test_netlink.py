@@ -16,7 +16,7 @@ import pytest
 from gateway_contract.core.network import AdminState, VlanProtocol
 from gateway_core.gateways.linux.kernel import netlink
 from gateway_core.gateways.linux.kernel.fib import FibEntry, add_route, delete_route, replace_route
-from gateway_core.gateways.linux.kernel.links import VlanTag
+from gateway_core.gateways.linux.kernel.links import VlanTag, raise_thresholds, read_thresholds
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice, try_changes
 from gateway_core.gateways.linux.kernel.qdiscs import INGRESS, ROOT, QdiscEntry
 from gateway_core.gateways.linux.kernel.reader import KernelReader
@@ -368,3 +368,13 @@ def test_another_thread_ends_the_wait() -> None:
         thread.start()
         watcher.close()
         thread.join()
+
+
+def test_another_network_namespace_cannot_raise_the_thresholds_of_neighbours() -> None:
+    # The kernel has one table for all namespaces, whose thresholds `test_virtual_machine` raises.
+    before = read_thresholds(socket.AF_INET)
+    assert before is not None
+    with pytest.raises(KernelError, match="cannot raise the thresholds of the neighbour tables") as refused:
+        raise_thresholds(before[2] + 1)
+    assert refused.value.code == errno.ENOENT
+    assert read_thresholds(socket.AF_INET) == before
