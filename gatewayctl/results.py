@@ -358,10 +358,8 @@ def _stack(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int
         for column, text in zip(columns, record, strict=True):
             label = column.label + " " * (start - measure(column.label))
             longest = max(map(measure, text.split(" ")))
-            if width is None:
-                lines.append(terminal.style(label, bold=True) + text)
-            elif longest <= width - start:
-                first, *others = _wrap(text, width - start)
+            if width is None or longest <= width - start:
+                first, *others = [text] if width is None else _wrap(text, width - start)
                 lines += [terminal.style(label, bold=True) + first, *(" " * start + each for each in others)]
             else:
                 indent = _COLUMN_GAP if longest + len(_COLUMN_GAP) <= width else ""

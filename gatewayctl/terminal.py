@@ -179,14 +179,20 @@ def ask_password(username: str, file: str | None, *, new: bool = False) -> str:
     return str(click.prompt(text, hide_input=True, confirmation_prompt=again, err=True))
 
 
+def read_text(file: str, content: str) -> str:
+    """Return the text of a file or of standard input, without a byte-order mark. `content` names the text in
+    errors. Raises CommandError."""
+    try:
+        data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
+        return data.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise CommandError(ExitStatus.USAGE, f"cannot read {content}: {error}") from error
+
+
 def read_first_line(file: str, content: str) -> str:
     """Return the first line of a file or of standard input, without a byte-order mark. `content` names the
     line in errors. Raises CommandError."""
-    try:
-        read = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
-        lines = read.decode("utf-8-sig").splitlines()
-    except (OSError, ValueError) as error:
-        raise CommandError(ExitStatus.USAGE, f"cannot read the {content} from {file}: {error}") from error
+    lines = read_text(file, f"the {content} from {file}").splitlines()
     if not lines or not lines[0]:
         raise CommandError(ExitStatus.USAGE, f"no {content} in {file}")
     return lines[0]

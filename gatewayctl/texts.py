@@ -125,27 +125,18 @@ _LABELS = {
     "committed_at": "Committed at",
     "confirm_deadline": "Confirm until",
     "dev": "Interface",
-    "dhcp": "DHCP",
     "down_bps": "Traffic down",
     "down_pps": "Packets/s down",
     "dst": "Destination",
     "expires_at": "Expires at",
     "handoff_gateway": "Next hop",
     "id": "ID",
-    "ifb_device": "IFB device",
     "ifindex": "Index",
     "inner_vlan_id": "VLAN",
     "ip_address": "Address",
-    "ipv6_address": "IPv6 address",
-    "ipv6_prefix": "IPv6 prefix",
-    "mac_address": "MAC address",
-    "mpu": "MPU",
-    "mtu": "MTU",
     "next_attempt_at": "Next",
     "oper_state": "State",
     "outer_vlan_id": "Outer VLAN",
-    "ppp_interface": "PPP interface",
-    "pppoe": "PPPoE",
     "public_ip_sessions": "Sessions with public addresses",
     "rate_expires_at": "Rates until",
     "rx_bytes": "Bytes in",
@@ -154,12 +145,14 @@ _LABELS = {
     "tx_bytes": "Bytes out",
     "up_bps": "Traffic up",
     "up_pps": "Packets/s up",
-    "url": "URL",
     "vlan_id": "VLAN",
     "vrf_name": "VRF",
     "vrf_steered": "Steered to CGNAT",
     "vrf_steered_sessions": "Sessions steered to CGNAT",
-    "vrf_table": "VRF table",
+}
+#: Words that are not in lower case in a label.
+_ABBREVIATIONS = {
+    each.lower(): each for each in ("DHCP", "IFB", "IPv6", "MAC", "MPU", "MTU", "PPP", "PPPoE", "URL", "VRF")
 }
 
 
@@ -167,6 +160,7 @@ _LABELS = {
 def get_display(name: str) -> Display:
     """Return the label and the format of a field by its name in the API."""
     suffix = next((each for each in _FORMATS_BY_SUFFIX if name.endswith(each)), "")
-    words = name.removesuffix(suffix).replace("_", " ")
-    label = _LABELS.get(name) or words[:1].upper() + words[1:]
+    words = name.removesuffix(suffix).split("_")
+    label = _LABELS.get(name) or " ".join(_ABBREVIATIONS.get(word, word) for word in words)
+    label = label[:1].upper() + label[1:]
     return Display(label, _FORMATS.get(name) or _FORMATS_BY_SUFFIX.get(suffix, format_value))

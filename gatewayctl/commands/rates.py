@@ -7,7 +7,6 @@ is another valid rate.
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.commands import jobs
 from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoResponse
 from gatewayctl.results import HIGH, IDENTITY, Column, Report, ResultList, format_csv_line
-from gatewayctl.terminal import STANDARD_INPUT, complain, show_progress
+from gatewayctl.terminal import complain, read_text, show_progress
 from gatewayctl.texts import count_sessions, escape, format_bps, format_time, parse_typed_rate
 from gatewayctl.times import DurationType, TimeType
 
@@ -73,11 +72,7 @@ class BadRow:
 
 def read_file(file: str) -> list[RateRow | BadRow]:
     """Return the lines of a file with rates. Raises CommandError for a file that is empty or incomplete."""
-    try:
-        data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
-        text = data.decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise CommandError(ExitStatus.USAGE, f"cannot read {file}: {error}") from error
+    text = read_text(file, file)
     if not text:
         raise CommandError(ExitStatus.USAGE, f"{file} is empty")
     if not text.endswith("\n"):
@@ -99,18 +94,15 @@ def format_file(records: Iterable[Record]) -> str:
 
 
 def _parse_lines(lines: Iterable[str]) -> Iterator[RateRow | BadRow]:
-    head: _Head | None = None
     seen: dict[int | str, int] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        if head is None:
-            head = _parse_head(line)
-            if head is None:
-                # The meaning of the other lines is unknown.
-                yield BadRow(number, _HEAD_RULE)
-                return
-            continue
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    numbered = [(number, line) for number, line in numbered if not line.lstrip().startswith("#")]
+    head = _parse_head(numbered[0][1]) if numbered else None
+    if head is None:
+        # Without a head, the meaning of the other lines is unknown.
+        yield from (BadRow(number, _HEAD_RULE) for number, _ in numbered[:1])
+        return
+    for number, line in numbered[1:]:
         try:
             row = _parse_row(number, head.parse_cells(line))
             _require_first(row, seen)
