@@ -151,13 +151,13 @@ class _Check:
         """Require a unique key of each item: without one, no path could name the item."""
         seen: set[str] = set()
         for number, item in enumerate(items):
-            held = item.get(key) if isinstance(item, dict) else None
-            if held is None:
+            key_value = item.get(key) if isinstance(item, dict) else None
+            if key_value is None:
                 self._add(f"{path}.{number}.{key}", "is required", code="missing")
-            elif isinstance(held, str):
-                if held in seen:
+            elif isinstance(key_value, str):
+                if key_value in seen:
                     self._add(f"{path}.{number}.{key}", "must not be that of another item")
-                seen.add(held)
+                seen.add(key_value)
 
     def _add(self, path: str, *rules: str, code: str = "invalid") -> None:
         self.problems += [Problem(path, code, rule) for rule in rules]

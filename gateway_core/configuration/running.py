@@ -140,27 +140,27 @@ class Snapshot:
 def make_note(caller: Caller, at: float, before: Snapshot, after: Snapshot, impact: Impact) -> Note | None:
     """Return the note of a change, secrets masked; None without a difference. `at` is epoch seconds, `impact`
     the effect of a new running configuration."""
-    was: dict[str, Any]
-    now: dict[str, Any]
+    old_fields: dict[str, Any]
+    new_fields: dict[str, Any]
     if after.running is not before.running:
         changes = compare(before.running.document, after.running.document)
         commit = after.commits[0]
-        now = {
+        new_fields = {
             "changes": len(changes),
             "committed_at": commit.committed_at,
             "sessions_dropped": impact.sessions_dropped,
             "to_be_confirmed": after.state.deadline is not None,
         }
-        was = {"diff": format_diff(changes)}
-        return Note.of(caller, at, was, now, author=commit.author, comment=commit.comment)
-    was, now = (
+        old_fields = {"diff": format_diff(changes)}
+        return Note.of(caller, at, old_fields, new_fields, author=commit.author, comment=commit.comment)
+    old_fields, new_fields = (
         {"diff": format_diff(one.compare()), "to_be_confirmed": one.state.deadline is not None}
         for one in (before, after)
     )
     old, new = (snapshot.state.generations or {} for snapshot in (before, after))
     if ended := [name for name, generation in new.items() if old.get(name) != generation]:
-        now["tokens_ended_of"] = ended
-    return None if was == now else Note.of(caller, at, before=was, after=now)
+        new_fields["tokens_ended_of"] = ended
+    return None if old_fields == new_fields else Note.of(caller, at, before=old_fields, after=new_fields)
 
 
 def renew_generations(

@@ -248,15 +248,15 @@ class Workspace:
         """
         with self._begin_commit(request):
             snapshot, deadline = self.snapshot, None
-            waiting = snapshot.state.deadline
+            former_deadline = snapshot.state.deadline
             if confirm_seconds is not None:
                 # The baseline of the first of several commits: that configuration is known to work.
-                baseline = snapshot.state.running if waiting is None else waiting.baseline
+                baseline = snapshot.state.running if former_deadline is None else former_deadline.baseline
                 deadline = Deadline(baseline=baseline, at=0).schedule_in(confirm_seconds, self._clock)
             if snapshot.state.candidate is not None:
                 return self._run_if_changed(snapshot.next_running, request, deadline)
             before = self._make_difference(snapshot, [])
-            if deadline is not None and waiting is not None:
+            if deadline is not None and former_deadline is not None:
                 self._change_state(
                     replace(snapshot.state, deadline=deadline), "move the deadline", request.caller
                 )
@@ -281,12 +281,12 @@ class Workspace:
             document, _ = documents.edit(running.document, operations)
             configuration = RunningConfiguration.of(document, running)
             if deadline is not None and document != running.document:
-                before = RunningConfiguration.load_stored(self._store.read_document(deadline.baseline))
-                held = RunningConfiguration.of(
-                    documents.merge(running.document, document, before.document), before
+                baseline = RunningConfiguration.load_stored(self._store.read_document(deadline.baseline))
+                new_baseline = RunningConfiguration.of(
+                    documents.merge(running.document, document, baseline.document), baseline
                 )
                 commit = self._store.read_commit(deadline.baseline)
-                number = self._store.add(held.document, commit)
+                number = self._store.add(new_baseline.document, commit)
                 deadline = replace(deadline, baseline=number)
             return self._run_if_changed(configuration, request, deadline)
 

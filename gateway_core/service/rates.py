@@ -44,8 +44,8 @@ class NewRates(NamedTuple):
         if self.down is None and self.up is None:
             raise invalid_parameter("rate_down_bps")
         if self.until is not None:
-            ahead = self.until - clock.wall()
-            if self.expires_in is not None or not 0 < ahead <= LONGEST_EXPIRY:
+            seconds_ahead = self.until - clock.wall()
+            if self.expires_in is not None or not 0 < seconds_ahead <= LONGEST_EXPIRY:
                 raise invalid_parameter("until")
 
 

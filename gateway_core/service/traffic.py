@@ -159,14 +159,14 @@ class Talkers:
         """Return the first `limit` sessions in an order. A session that is newer than the older sweep is
         missing until the next list. Raises StepFailed."""
         with self._lock:
-            current = self._take_sweeps()
-            if current is not self._sweeps:
-                self._sweeps, self._found = current, {}
+            sweeps = self._take_sweeps()
+            if sweeps is not self._sweeps:
+                self._sweeps, self._found = sweeps, {}
             found = self._found.get((order, limit))
             if found is None:
-                found = self._found[order, limit] = _choose(*current, order, limit)
+                found = self._found[order, limit] = _choose(*sweeps, order, limit)
         self._idle.restart()
-        before, after = current
+        before, after = sweeps
         sessions = ((self._gateway.sessions.get(id), rates) for id, rates in found)
         talkers = tuple(
             record_of(wire.Talker, session.summary, rates)
