@@ -17,6 +17,7 @@ from gateway_core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPpp
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles, ServiceDaemon
 from gateway_core.gateways.linux.daemons.frr import FrrDaemon, FrrFolders
 from gateway_core.gateways.linux.daemons.pppd import PppdFiles
+from gateway_core.gateways.linux.daemons.systemd import Systemd
 
 
 def profile(name: str, kind: str, vlan_range: str, outer_vlan_range: str | None = None) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def daemons(path: str = "") -> dict[str, ServiceDaemon]:
     """Those that run by files alone, by the name of a file. vtysh is in the folder `path`, if anywhere."""
     files = PlacedFiles(_NOWHERE)
     pppd = PppdFiles(files)
-    accel = AccelPppDaemon(files, CommandLine(COMMAND_LINE))
+    accel = AccelPppDaemon(files, CommandLine(COMMAND_LINE), Systemd())
     frr = FrrDaemon(files, FrrFolders(programs=Path(path) if path else _NOWHERE))
     of_pppd = ("chap-secrets", "radiusclient.conf", "radius-servers")
     return {**dict.fromkeys(of_pppd, pppd), "accel-ppp.conf": accel, "frr.conf": frr}

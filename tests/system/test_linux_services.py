@@ -46,6 +46,9 @@ echo "$*" >> {0}/asked
 [ ! -e {0}/hangs ] || ! echo "$*" | grep -qf {0}/hangs || while [ -e {0}/hangs ]; do sleep 0.1; done
 """
 
+#: A machine on which accel-ppp is no unit.
+NO_SYSTEMD = Systemd(["no-such-systemctl"])
+
 
 @dataclass
 class World:
@@ -307,7 +310,7 @@ class Switch:
         self.world, self.accel = world, accel
         self.local, self.radius = world.configuration, of({**document, "radius": RADIUS})
 
-    def daemon(self, systemd: Systemd | None = None, **more: Any) -> AccelPppDaemon:
+    def daemon(self, systemd: Systemd = NO_SYSTEMD, **more: Any) -> AccelPppDaemon:
         """As after a start of the core."""
         return AccelPppDaemon(self.world.placed(), self.accel.command_line(), systemd, **more)
 
@@ -417,7 +420,7 @@ def test_a_restart_that_accel_ppp_refuses_or_does_not_do_is_owed_until_somebody_
 def test_accel_ppp_that_refuses_its_file_or_hangs_gets_the_former_one_and_reloads_later(
     world: World, document: dict[str, Any], switch: Switch, accel: Accel
 ) -> None:
-    daemon = AccelPppDaemon(world.placed(), accel.command_line(timeout=60))
+    daemon = AccelPppDaemon(world.placed(), accel.command_line(timeout=60), NO_SYSTEMD)
     switch.apply(daemon, world.configuration)
     before, after = world.files(), of(document, system__hostname="bng9")
     accel.faults(reload="failed\r\n")
@@ -437,7 +440,7 @@ def test_accel_ppp_that_refuses_its_file_or_hangs_gets_the_former_one_and_reload
 
 def test_accel_ppp_that_does_not_run_reads_its_file_at_its_next_start(world: World) -> None:
     absent, rendered = CommandLine(Endpoint(LOCALHOST, free_port()), timeout=5), render(world.configuration)
-    run_by(AccelPppDaemon(world.placed(), absent), world.configuration)
+    run_by(AccelPppDaemon(world.placed(), absent, NO_SYSTEMD), world.configuration)
     assert world.files()["accel-ppp.conf"] == rendered["accel-ppp.conf"]
 
 

@@ -125,8 +125,8 @@ def _cap_pool(network: IPv6Network | None, length: int) -> list[tuple[IPv6Networ
 
 
 class AccelPppDaemon(SourceDaemon):
-    """accel-ppp, which the operator has built and started. The gateway leaves it alone unless it is a source.
-    `systemd` is None where accel-ppp is no unit."""
+    """accel-ppp, which the operator has built and started. The gateway leaves it alone unless it is a
+    source."""
 
     name = "accel-ppp"
     programs: ClassVar = {"accel-pppd": None, "accel-cmd": None}
@@ -161,7 +161,7 @@ class AccelPppDaemon(SourceDaemon):
         self,
         files: PlacedFiles,
         command_line: CommandLine,
-        systemd: Systemd | None = None,
+        systemd: Systemd,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._files = files
@@ -237,7 +237,7 @@ class AccelPppDaemon(SourceDaemon):
     def _restart(self) -> None:
         try:
             # systemd kills what does not end by itself.
-            if self._systemd is not None and self._systemd.is_active(_UNIT):
+            if self._systemd.is_active(_UNIT):
                 self._systemd.restart(_UNIT)
             else:
                 self._restart_itself()

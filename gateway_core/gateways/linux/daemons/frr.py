@@ -294,9 +294,9 @@ class FrrConfiguration:
         self._folders = folders
         self._limits = limits
 
-    def compute_difference(self, text: str, former: str = "") -> FrrDifference:
+    def compute_difference(self, text: str) -> FrrDifference:
         """Return the changes that `apply` would make. Raises the errors of `apply`."""
-        wanted = GatewayPart(text, former).merge(self._read_running())
+        wanted = GatewayPart(text).merge(self._read_running())
         with _write_draft(self._folders, wanted) as draft:
             return self._compare(draft, text)
 
