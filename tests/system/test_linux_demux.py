@@ -230,7 +230,7 @@ def test_each_first_message_is_heard_with_its_tags_and_nothing_else(heard: Heard
     wait_for("the triggers", lambda: len(heard.triggers) >= len(FIRST) * len(TAGS))
     assert heard.tags() == [(None, 300), (50, 7), (60, 8)] * len(FIRST)
     assert [trigger.outer_protocol for trigger in heard.triggers[:3]] == ["802.1Q", "802.1ad", "802.1Q"]
-    assert [trigger.kind for trigger in heard.triggers[::3]] == [kind for _, kind in FIRST.values()]
+    assert [trigger.type for trigger in heard.triggers[::3]] == [kind for _, kind in FIRST.values()]
 
 
 @pytest.mark.parametrize(

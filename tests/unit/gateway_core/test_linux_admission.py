@@ -366,7 +366,7 @@ def test_a_vlan_whose_session_type_changes_is_made_anew(admission: Admission) ->
     assert expired(admission, ()) == ["trunk0.300"]
     admission.forget(SINGLE)
     serve(admission, SINGLE, SessionType.DHCP)
-    assert [managed.kind for managed in admission] == [SessionType.DHCP]
+    assert [managed.type for managed in admission] == [SessionType.DHCP]
 
 
 def test_a_vlan_of_an_earlier_life_expires_unless_a_profile_has_it_on_one_of_its_trunks(make: Make) -> None:
@@ -505,4 +505,4 @@ def test_a_first_message_with_other_bytes_is_a_trigger_or_none(
     for at, byte in changes:
         frame[at % len(frame)] = byte
     trigger = parsed(bytes(frame))
-    assert trigger is None or trigger.kind in SessionType
+    assert trigger is None or trigger.type in SessionType

@@ -298,7 +298,7 @@ class DataPlane:
             self._remove(moved)
         links = self._reader.find_links([wanted.device for wanted, _ in todo])
         works = [
-            _Work(wanted, link, before[wanted.session_id], sets_host_route)
+            _SessionWork(wanted, link, before[wanted.session_id], sets_host_route)
             for (wanted, sets_host_route), link in zip(todo, links, strict=True)
             if link is not None
         ]
@@ -322,7 +322,7 @@ class DataPlane:
             self._routes.remove(former_routes)
         return outcomes
 
-    def _shape(self, works: Iterable["_Work"]) -> None:
+    def _shape(self, works: Iterable["_SessionWork"]) -> None:
         limits = [
             (each, Limits(each.link, wanted.ifb, wanted.rate_down, wanted.rate_up, wanted.profile))
             for each in works
@@ -333,7 +333,7 @@ class DataPlane:
             each.note(Place(FaultKind.SHAPER, each.wanted.device), down.error, down.is_changed)
             each.note(Place(FaultKind.IFB, each.wanted.ifb), up.error, up.is_changed)
 
-    def _add_routes(self, works: Iterable["_Work"], known: RouteState | None) -> None:
+    def _add_routes(self, works: Iterable["_SessionWork"], known: RouteState | None) -> None:
         wanted = [
             (each, Place(kind, routes.format_destination(route)), route)
             for each in works
@@ -379,7 +379,7 @@ class DataPlane:
 
 
 @dataclass
-class _Work:
+class _SessionWork:
     """Session while its state is made: its device, what was applied before, and the results."""
 
     wanted: WantedSession
@@ -401,10 +401,10 @@ class _Work:
             self.changed.append(place)
 
 
-def _set_ipv6_gateways(works: Sequence[_Work]) -> None:
+def _set_ipv6_gateways(works: Sequence[_SessionWork]) -> None:
     """Add the gateway's addresses in the prefixes of sessions, in place of the former ones."""
     former: list[KernelChange] = []
-    added: list[tuple[_Work, IPv6Address, KernelChange]] = []
+    added: list[tuple[_SessionWork, IPv6Address, KernelChange]] = []
     for each in works:
         address = each.wanted.ipv6_gateway
         if each.before is not None and each.before.ipv6_gateway not in (None, address):

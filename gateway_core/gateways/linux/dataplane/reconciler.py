@@ -48,7 +48,7 @@ _MAX_RETRIES = 50
 _DELAY_BOUNDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 #: Sessions to make or repair, each with what was applied.
-_Work = Sequence[tuple[WantedSession, WantedSession | None]]
+_Todo = Sequence[tuple[WantedSession, WantedSession | None]]
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class DelayHistogram:
 class Differences(NamedTuple):
     """Findings of a comparison."""
 
-    to_make: _Work
+    to_make: _Todo
     #: By session id: what it lacks that the data plane can't make, and the reason.
     missing: Mapping[int, tuple[Place, str]]
     #: All routes that may be there; None when nothing changed, and only some sessions were compared.
@@ -381,7 +381,7 @@ class Reconciler:
             with self._work:
                 self._unread = EVERYTHING
 
-    def _repair(self, todo: _Work) -> bool:
+    def _repair(self, todo: _Todo) -> bool:
         """Make or repair sessions in batches. Return False if others have to come first."""
         for first in range(0, len(todo), _SESSIONS_PER_BATCH):
             if first and (first >= _REPAIRS_PER_SWEEP or self._changed):
@@ -389,7 +389,7 @@ class Reconciler:
             self._make(todo[first : first + _SESSIONS_PER_BATCH], self._comparison.state.routes)
         return True
 
-    def _make(self, todo: _Work, known: RouteState | None = None) -> None:
+    def _make(self, todo: _Todo, known: RouteState | None = None) -> None:
         for (wanted, before), outcome in zip(todo, self._plane.repair(todo, known), strict=True):
             if outcome is None:
                 # The session is changing, or its device is gone: the next comparison sees it.

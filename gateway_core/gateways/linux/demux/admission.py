@@ -103,7 +103,7 @@ class ManagedVlan:
     use, by a session or as a new one, and when the last trigger was seen."""
 
     vlan: AccessVlan
-    kind: SessionType
+    type: SessionType
     state: VlanState
     created_at: float
     used_at: float
@@ -187,15 +187,15 @@ class Admission:
         """Note that the source has a VLAN."""
         self._update(vlan, state=VlanState.SERVED)
 
-    def list_unserved(self, kind: SessionType, limit: int) -> list[AccessVlan]:
+    def list_unserved(self, type: SessionType, limit: int) -> list[AccessVlan]:
         """Return at most `limit` VLANs of a session type that the source is to be told of."""
-        found = (each.vlan for each in self if each.state == VlanState.MADE and each.kind == kind)
+        found = (each.vlan for each in self if each.state == VlanState.MADE and each.type == type)
         return list(islice(found, limit))
 
-    def serve_again(self, kind: SessionType) -> None:
+    def serve_again(self, type: SessionType) -> None:
         """Make `list_unserved` return all VLANs of a session type again."""
         for managed in list(self):
-            if managed.kind == kind and managed.state == VlanState.SERVED:
+            if managed.type == type and managed.state == VlanState.SERVED:
                 self._update(managed.vlan, state=VlanState.MADE)
 
     def adopt(self, trunk: str, existing: Iterable[AccessVlan]) -> list[AccessVlan]:
@@ -238,7 +238,7 @@ class Admission:
 
     def get_type(self, vlan: AccessVlan) -> SessionType:
         """Return the session type of a VLAN under management."""
-        return self._vlans[vlan].kind
+        return self._vlans[vlan].type
 
     def take_expired(self, occupancy: Occupancy, limit: int) -> list[AccessVlan]:
         """Return at most `limit` VLANs to remove: without a session for the idle timeout, or without a
@@ -253,7 +253,7 @@ class Admission:
         staying = Counter(each.vlan.outer for each in self if each.state != VlanState.REMOVING)
         total, enough = staying.total(), self._demux.rate_limits.max_vlans * _SHORTAGE
         for managed in list(self):
-            if managed.state not in _SETTLED_STATES or managed.kind in occupancy.unknown:
+            if managed.state not in _SETTLED_STATES or managed.type in occupancy.unknown:
                 continue
             if managed.vlan.name in occupancy.interfaces and self._has_profile(managed):
                 self._update(managed.vlan, used_at=now, had_session=True)
@@ -288,7 +288,7 @@ class Admission:
             return TriggerRefusal.UNDER_WAY
         if profile is None:
             return TriggerRefusal.NO_PROFILE
-        if get_session_type(profile) != trigger.kind:
+        if get_session_type(profile) != trigger.type:
             return TriggerRefusal.OTHER_KIND
         if managed is not None:
             # A client that is signing on must not lose its VLAN before it has a session.
@@ -309,13 +309,13 @@ class Admission:
                 return TriggerRefusal.OUTER_VLAN_RATE_LIMITED
         if not self._bucket.take(now):
             return TriggerRefusal.RATE_LIMITED
-        self._add(vlan, trigger.kind, VlanState.MAKING)
+        self._add(vlan, trigger.type, VlanState.MAKING)
         self._waiting.setdefault(vlan.outer, deque()).append(vlan)
         return vlan
 
     def _has_profile(self, managed: ManagedVlan) -> bool:
         profile = self._profiles.find(managed.vlan)
-        return profile is not None and get_session_type(profile) == managed.kind
+        return profile is not None and get_session_type(profile) == managed.type
 
     def _is_expired(self, managed: ManagedVlan, now: float, is_short: bool) -> bool:
         idle = now - managed.used_at
@@ -334,10 +334,10 @@ class Admission:
         return self._buckets[outer]
 
     def _add(
-        self, vlan: AccessVlan, kind: SessionType, state: VlanState, *, had_session: bool = False
+        self, vlan: AccessVlan, type: SessionType, state: VlanState, *, had_session: bool = False
     ) -> None:
         now = self._clock()
-        self._vlans[vlan] = ManagedVlan(vlan, kind, state, now, now, now, had_session)
+        self._vlans[vlan] = ManagedVlan(vlan, type, state, now, now, now, had_session)
         self._numbers[vlan.outer] += 1
 
     def _update(self, vlan: AccessVlan, **changes: Any) -> ManagedVlan:

@@ -131,11 +131,11 @@ class Demultiplexer:
             self._to_adopt.add(trunk)
             self._work.notify()
 
-    def serve_again(self, kind: SessionType) -> None:
+    def serve_again(self, type: SessionType) -> None:
         """Tell the source of all VLANs of a session type again, at the next sweep."""
         with self._work:
-            self._again[kind] += 1
-            self._admission.serve_again(kind)
+            self._again[type] += 1
+            self._admission.serve_again(type)
 
     def wait_until_restored(self, seconds: float) -> bool:
         """Wait until the VLANs of all leases were made, or could not be. Return False after `seconds`."""
@@ -242,39 +242,39 @@ class Demultiplexer:
                     made.append(self._admission.mark_made(vlan))
         if failed:
             self._log_failure("make", failed, errors[0])
-        for kind in dict.fromkeys(each.kind for each in made):
-            self._serve(kind, deque(each.vlan for each in made if each.kind == kind))
+        for type in dict.fromkeys(each.type for each in made):
+            self._serve(type, deque(each.vlan for each in made if each.type == type))
         return failed
 
     def _tell_sources(self) -> None:
         """Tell each source of some VLANs that it has not taken. After a failure, the next sweep goes on."""
-        for kind in sorted(self._to_tell):
+        for type in sorted(self._to_tell):
             with self._work:
-                vlans = deque(self._admission.list_unserved(kind, _VLANS_PER_TURN))
+                vlans = deque(self._admission.list_unserved(type, _VLANS_PER_TURN))
             is_last = len(vlans) < _VLANS_PER_TURN
-            if not self._serve(kind, vlans) or is_last:
-                self._to_tell.discard(kind)
+            if not self._serve(type, vlans) or is_last:
+                self._to_tell.discard(type)
 
-    def _serve(self, kind: SessionType, vlans: deque[AccessVlan]) -> bool:
+    def _serve(self, type: SessionType, vlans: deque[AccessVlan]) -> bool:
         """Tell the source of VLANs. Return False after a failure."""
         while vlans:
             # After a failure one by one: a VLAN that is refused must not keep the others.
-            batch = list(islice(vlans, 1 if kind in self._refused else _VLANS_PER_TURN))
+            batch = list(islice(vlans, 1 if type in self._refused else _VLANS_PER_TURN))
             with self._work:
-                again = self._again[kind]
+                again = self._again[type]
             try:
-                self._serving.serve([vlan.name for vlan in batch], kind)
+                self._serving.serve([vlan.name for vlan in batch], type)
             except GatewayApiError as error:
-                self._refused.add(kind)
+                self._refused.add(type)
                 self._postpone("serve", vlans, error)
                 return False
             with self._work:
                 for vlan in batch:
                     # After a commit in the meantime, the source may have it as before.
-                    if again == self._again[kind]:
+                    if again == self._again[type]:
                         self._admission.mark_served(vlan)
                     vlans.popleft()
-        self._refused.discard(kind)
+        self._refused.discard(type)
         return True
 
     def _restore(self) -> None:

@@ -64,7 +64,7 @@ class Trigger:
     outer_vlan_id: int | None
     outer_protocol: VlanProtocol
     vlan_id: int
-    kind: SessionType
+    type: SessionType
 
 
 def parse_trigger(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
@@ -90,8 +90,8 @@ def parse_trigger(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
     if source[0] & 1:
         return None
     is_to_group = bool(destination[0] & 1)
-    kind = _find_session_type(ethertype, frame[payload:], is_to_group=is_to_group)
-    return None if kind is None else Trigger(trunk, outer, protocol, vlan, kind)
+    type = _find_session_type(ethertype, frame[payload:], is_to_group=is_to_group)
+    return None if type is None else Trigger(trunk, outer, protocol, vlan, type)
 
 
 def _find_session_type(ethertype: int, packet: bytes, *, is_to_group: bool) -> SessionType | None:
@@ -332,8 +332,8 @@ class Listener:
                 frame, ancillary, _, _ = packets.recvmsg(MAX_FRAME_BYTES, _ANCILLARY_BYTES)
             except BlockingIOError:
                 return
-            for level, kind, auxdata in ancillary:
-                if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):
+            for level, type, auxdata in ancillary:
+                if (level, type) == (_SOL_PACKET, _PACKET_AUXDATA):
                     yield parse_trigger(self._trunk, frame, auxdata)
 
     def _is_stopped(self, timeout: float) -> bool:
