@@ -94,7 +94,7 @@ def test_a_session_that_is_watched_has_its_rates_each_second(core: Core) -> None
 def test_the_watch_ends_with_the_session(core: Core) -> None:
     watch = core.watches.watch(2)
     assert next(watch)
-    core.gateway.disconnect(2)
+    core.gateway.disconnect([2])
     assert list(watch) == []
     assert list(core.watches.watch(2)) == []
     assert len(core.watches) == 0
@@ -150,7 +150,7 @@ def test_all_lists_within_five_seconds_share_a_sweep(core: Core) -> None:
 
 def test_a_session_that_is_gone_is_in_no_list(core: Core) -> None:
     talkers(core)
-    core.gateway.disconnect(3)
+    core.gateway.disconnect([3])
     assert [id for id, *_ in talkers(core, "down")] == [1, 2, 4, 5]
     core.clock.now += 6
     assert [id for id, *_ in talkers(core, "down")] == [1, 2, 4, 5]
