@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -65,50 +65,44 @@ _OUTDATED = {*_BROKEN, sqlite3.SQLITE_READONLY}
 _log = logging.getLogger(__name__)
 
 
+class LedgerFile(NamedTuple):
+    """Ledger in use: its name, and the inode of its file, empty and 0 before the first is opened. `begun_at`
+    is the time in epoch seconds when a new ledger took the place of one that was damaged, removed or
+    replaced, 0 if that never happened."""
+
+    name: str
+    inode: int
+    begun_at: float
+
+
 class SharedState:
     """State of the ledger that all workers of one API share: memory that processes have in common if they are
-    forked after the memory was made.
+    forked after the memory was made. `stamp` has another value after each revocation."""
 
-    `stamp` has another value after each revocation. `name` and `inode` are those of the ledger in use, empty
-    and 0 before the first is opened. `begun_at` is the time in epoch seconds when a new ledger took the place
-    of one that was damaged, removed or replaced, 0 if that never happened."""
-
-    _STAMP = 8
+    _STAMP_BYTES = 8
     _FILE = struct.Struct("=16sQd")
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, self._STAMP + self._FILE.size)
+        self._memory = mmap.mmap(-1, self._STAMP_BYTES + self._FILE.size)
 
     @property
     def stamp(self) -> bytes:
-        return self._memory[: self._STAMP]
+        return self._memory[: self._STAMP_BYTES]
 
     def renew_stamp(self) -> None:
         """Give the stamp another value."""
         # Random: two processes that write at the same time must not write the same stamp.
-        self._memory[: self._STAMP] = secrets.token_bytes(self._STAMP)
+        self._memory[: self._STAMP_BYTES] = secrets.token_bytes(self._STAMP_BYTES)
 
     @property
-    def name(self) -> str:
-        return self._file[0].rstrip(b"\0").decode()
+    def file(self) -> LedgerFile:
+        name, inode, begun_at = self._FILE.unpack(self._memory[self._STAMP_BYTES :])
+        return LedgerFile(name.rstrip(b"\0").decode(), inode, begun_at)
 
-    @property
-    def inode(self) -> int:
-        return self._file[1]
-
-    @property
-    def begun_at(self) -> float:
-        return self._file[2]
-
-    def set_file(self, name: str, inode: int, begun_at: float) -> None:
+    def set_file(self, file: LedgerFile) -> None:
         """Make another file the ledger in use."""
-        self._memory[self._STAMP :] = self._FILE.pack(name.encode(), inode, begun_at)
+        self._memory[self._STAMP_BYTES :] = self._FILE.pack(file.name.encode(), file.inode, file.begun_at)
         self.renew_stamp()
-
-    @property
-    def _file(self) -> tuple[bytes, int, float]:
-        name, inode, begun_at = self._FILE.unpack(self._memory[self._STAMP :])
-        return name, inode, begun_at
 
 
 #: The state of the API whose arbiter has imported this module.
@@ -154,9 +148,10 @@ def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) ->
     """Open the ledger that all workers use. A new ledger begins for all of them if the file is damaged, or
     not the file of before. Raises OSError and sqlite3.Error."""
     with databases.lock_folder(path.parent):
-        begun_at = shared.begun_at
+        before = shared.file
+        begun_at = before.begun_at
         try:
-            if shared.name and path.exists() and not path.stat().st_size:
+            if before.name and path.exists() and not path.stat().st_size:
                 # SQLite would make tables in it, and wait for workers that have it open.
                 raise databases.Damaged("the file is empty")
             ledger = open_ledger(path)
@@ -167,15 +162,15 @@ def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) ->
             databases.begin_anew(path, _NAME)
             ledger, begun_at = open_ledger(path), clock()
         try:
-            name = read_name(ledger)
-            if shared.name and (shared.name, shared.inode) != (name, ledger.inode):
+            file = LedgerFile(read_name(ledger), ledger.inode, begun_at)
+            if before.name and (before.name, before.inode) != (file.name, file.inode):
                 # Nobody knows which of the revocations it lacks.
-                name, begun_at = _make_name(), clock()
-                ledger.execute("UPDATE ledger SET name = ?", (name,))
-            if begun_at != shared.begun_at:
+                file = LedgerFile(_make_name(), file.inode, clock())
+                ledger.execute("UPDATE ledger SET name = ?", (file.name,))
+            if file.begun_at != before.begun_at:
                 _log.error("the %s %s is a new one: all users have to log in again", _NAME, path)
-            if (name, ledger.inode, begun_at) != (shared.name, shared.inode, shared.begun_at):
-                shared.set_file(name, ledger.inode, begun_at)
+            if file != before:
+                shared.set_file(file)
         except BaseException:
             ledger.close()
             raise
@@ -221,7 +216,7 @@ class Ledger:
     ) -> None:
         self._path = path
         self._pool = pool
-        self._shared = shared
+        self.shared = shared
         self._clock = clock
         #: Held during a synced write, and while the connections are replaced.
         self._writing = threading.Lock()
@@ -234,7 +229,7 @@ class Ledger:
     def name(self) -> str:
         """The name of the ledger in use."""
         self._get_reader()
-        return self._shared.name
+        return self.shared.file.name
 
     @property
     def last_name(self) -> str:
@@ -242,11 +237,7 @@ class Ledger:
         try:
             return self.name
         except (OSError, sqlite3.Error):
-            return self._shared.name
-
-    @property
-    def shared(self) -> SharedState:
-        return self._shared
+            return self.shared.file.name
 
     @property
     def is_writable(self) -> bool:
@@ -293,7 +284,7 @@ class Ledger:
         return ledger if ledger is not None and self._is_in_use(ledger) else self._open()[1]
 
     def _is_in_use(self, ledger: DatabaseFile) -> bool:
-        return self._name == self._shared.name and ledger.is_current
+        return self._name == self.shared.file.name and ledger.is_current
 
     def _reopen(self, former: DatabaseFile | None) -> DatabaseFile:
         with self._writing:
@@ -307,13 +298,13 @@ class Ledger:
         # Both first: as long as a process has one connection of a time when the disk was read-only, SQLite
         # makes new ones read-only, too.
         self.close()
-        synced = _open_shared(self._path, self._shared, self._clock)
+        synced = _open_shared(self._path, self.shared, self._clock)
         try:
             reader = open_ledger(self._path, synced=False)
         except BaseException:
             synced.close()
             raise
-        self._reader, self._synced, self._name = reader, synced, self._shared.name
+        self._reader, self._synced, self._name = reader, synced, self.shared.file.name
         return reader, synced
 
 

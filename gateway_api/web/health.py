@@ -126,7 +126,7 @@ def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Depe
         return _make_dependency(
             "ledger", "The login ledger is read-only, so nobody can log out.", is_ok=False
         )
-    begun_at = ledger.shared.begun_at
+    begun_at = ledger.shared.file.begun_at
     if begun_at and clock() - begun_at < _NEW_LEDGER_SECONDS:
         message = (
             "The login ledger was damaged, removed or replaced, and a new one began at"
