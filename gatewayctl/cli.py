@@ -228,19 +228,13 @@ context_option = _shared_option(
 )
 all_option = _shared_option("--all", is_flag=True, help="Ask the gateways of all contexts, side by side.")
 output_option = _shared_option(
-    "-o",
-    "--output",
-    metavar="FORMAT",
-    type=FormatType(),
+    "-o", "--output", type=FormatType(),
     help="table, wide, json, csv or jsonpath=EXPRESSION.",
-)
+)  # fmt: skip
 columns_option = click.option(
-    "--columns",
-    metavar="NAME,...",
-    expose_value=False,
-    callback=_store_columns,
+    "--columns", metavar="NAME,...", expose_value=False, callback=_store_columns,
     help="The columns of the table, in this order.",
-)
+)  # fmt: skip
 context_argument = click.argument("name", shell_complete=_complete_contexts)
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
@@ -301,7 +295,7 @@ def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
 
 
 Function = Callable[..., Result | None]
-#: A function of a command with its options: what is left to know is the gateway.
+#: Function of a command, with its options filled in.
 _Ask = Callable[[RemoteGateway], Result | None]
 
 _MAX_PARALLEL_GATEWAYS = 16

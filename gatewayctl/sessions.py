@@ -30,7 +30,7 @@ from gatewayctl.texts import escape, format_time, format_value
 
 PATH = "/subscribers"
 _HISTORY_PATH = "/subscribers/history"
-#: A username of the history still counts for so long: its owner may call.
+#: A username of the history counts for this time after the session: the subscriber may call.
 _RECENT_SECONDS = 30 * 86_400
 _MAX_COMPLETIONS = 1000
 
@@ -148,7 +148,7 @@ class TargetType(GatewayWords):
 def _list_targets(gateway: RemoteGateway, incomplete: str) -> list[tuple[str, str]]:
     typed_kind, typed = split_kind(incomplete)
     kind = typed_kind or (Kind.ID if not typed or typed.isdecimal() else Kind.USER)
-    # A search finds nothing by the beginning of an id or address.
+    # A search does not find the beginning of an id or address.
     query = {"search": incomplete} if typed and kind is Kind.USER else {}
     sessions = gateway.get(PATH, **query, limit=_MAX_COMPLETIONS)["sessions"]
     prefix = "" if typed_kind is None else f"{typed_kind}:"

@@ -109,7 +109,7 @@ def _write(text: str, *, err: bool = False) -> None:
         # The interpreter would write the rest when it exits, and print another error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            # The reader of the output has seen enough, as `head`. click would exit with 1.
+            # The reader of the output has seen enough, such as `head`. click would exit with 1.
             raise click.exceptions.Exit(ExitStatus.SUCCESS) from error
         raise CommandError(ExitStatus.USAGE, f"cannot write the output: {error.strerror}") from error
 

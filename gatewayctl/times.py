@@ -112,7 +112,7 @@ class DurationType(click.ParamType[int]):
     """Type of a duration, from `least` to `most` seconds. A number without a unit is seconds, unless the
     duration `needs_unit`."""
 
-    name = "duration"
+    name = "time"
 
     def __init__(self, least: int = 1, most: int | None = None, *, needs_unit: bool = False) -> None:
         self._least = least

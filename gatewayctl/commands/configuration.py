@@ -16,6 +16,7 @@ import click
 from gateway_contract.base import durable
 from gateway_contract.base.logs import MASK
 from gateway_contract.base.texts import PathSegment, Segments, format_path, has_unit, parse_path
+from gateway_contract.configuration import KEYS, ROOT, Object, Rate, field_at, quotes_hint, walk
 from gateway_contract.core.configuration import LONGEST_COMMENT
 from gatewayctl import cli, terminal
 from gatewayctl.client.gateway import Record, RemoteGateway
@@ -176,9 +177,6 @@ def _key_items(items: list[Any]) -> list[tuple[PathSegment, Any]]:
 
 
 def _get_key(item: Any, index: int) -> PathSegment:
-    # Imported here, because the import takes time, and few commands need it.
-    from gateway_contract.configuration import KEYS
-
     names = (name for name in KEYS if isinstance(item, dict) and isinstance(item.get(name), str))
     return next((PathSegment(item[name]) for name in names), PathSegment(str(index), index))
 
@@ -189,9 +187,6 @@ def _list_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, 
 
 def _list_settable_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
     """Return the running configuration's paths with values, and other paths with meanings."""
-    # Imported here, because the import takes time, and few commands need it.
-    from gateway_contract.configuration import ROOT, Object, walk
-
     words = dict(_list_paths(gateway, incomplete))
     for path, field in walk(ROOT):
         # A path with capitals is not complete: the key of an item replaces them.
@@ -240,9 +235,6 @@ def show(gateway: RemoteGateway, path: str | None, candidate: bool, revision: st
         document = gateway.get(f"{CONFIGURATION_PATH}/candidate" if candidate else CONFIGURATION_PATH)
     values = [(each, value) for each, value in list_values(document) if path is None or _is_below(each, path)]
     if path is not None and not values:
-        # Imported here, because the import takes time, and few commands need it.
-        from gateway_contract.configuration import quotes_hint
-
         raise CommandError(ExitStatus.REFUSED, f"there is nothing at {path}{quotes_hint(parse_path(path))}")
     # A key of a list may have a line break.
     text = "\n".join(escape(f"{each} = {format_json(value)}") for each, value in values)
@@ -273,9 +265,6 @@ def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
     VALUE are refused where a value may be missing. With - VALUE is the first line of standard input, so that
     no secret is on the command line.
     """
-    # Imported here, because the import takes time, and few commands need it.
-    from gateway_contract.configuration import Rate, field_at
-
     text = read_first_line(STANDARD_INPUT, "value") if value == STANDARD_INPUT else value
     with suppress(ValueError):
         if isinstance(field_at(parse_path(path)).kind, Rate) and not has_unit(text):
@@ -400,7 +389,7 @@ def _report_message(response: Record) -> Report:
 @config.command()
 @click.option("--comment", help="A comment for the archive.")
 @click.option(
-    "--confirm-within", "confirm_seconds", metavar="TIME", type=DurationType(),
+    "--confirm-within", "confirm_seconds", type=DurationType(),
     help="The former configuration returns by itself unless `config confirm` comes in time: 120, or 5m.",
 )  # fmt: skip
 @click.option(
@@ -514,7 +503,7 @@ def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Repo
     "--discard", is_flag=True, help="Discard changes in the candidate; otherwise they are an error."
 )
 @click.option(
-    "--within", "confirm_seconds", metavar="TIME", type=DurationType(1, 86400), default="120s",
+    "--within", "confirm_seconds", type=DurationType(1, 86400), default="120s",
     show_default=True, help="The time to confirm: seconds, or with a unit such as 5m.",
 )  # fmt: skip
 @click.option(

@@ -33,8 +33,6 @@ _FIELDS = (
     "access_interface", "bytes_in", "bytes_out", "duration_seconds", "oldest", "newest", "attempts",
     "rate_down", "rate_up", "expires_at",
 )  # fmt: skip
-
-
 _EVENTS = [event.stream_name for event in EVENTS.values()]
 
 
@@ -50,12 +48,10 @@ class _Source(NamedTuple):
 @cli.all_option
 @cli.output_option
 @click.option(
-    "--event",
-    "events",
-    metavar="NAME",
+    "--event", "events", metavar="NAME",
     help=f"Only these events, separated by commas: {', '.join(_EVENTS)}; "
     f"{' and '.join(DEFAULT_STREAM_EVENTS)} by default.",
-)
+)  # fmt: skip
 @click.option("--type", metavar="TYPE", help="Only sessions of this type: pppoe or dhcp.")
 @click.option(
     "--after", metavar="ID", help="Resume after this event; the command prints the last id at its end."

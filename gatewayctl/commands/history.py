@@ -57,10 +57,8 @@ _TIMELINE_COLUMNS = (
     Column("message", IDENTITY, wraps=True),
 )  # fmt: skip
 
-_since = click.option(
-    "--since", metavar="TIME", type=TimeType(), help=f"Only from this time on: {TIME_FORMS}."
-)
-_until = click.option("--until", metavar="TIME", type=TimeType(), help="Only before this time.")
+_since = click.option("--since", type=TimeType(), help=f"Only from this time on: {TIME_FORMS}.")
+_until = click.option("--until", type=TimeType(), help="Only before this time.")
 #: The history may have millions of records, and the audit log a hundred thousand.
 _limit = cli.limit_option(default=100, show_default=True)
 
@@ -72,9 +70,7 @@ _limit = cli.limit_option(default=100, show_default=True)
 @click.option("--ip", "ip_address", metavar="ADDRESS", help="Only this IPv4 or IPv6 address.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="Only this MAC address, in any spelling.")
 @click.option("--interface", metavar="NAME", help="Only this interface or access interface.")
-@click.option(
-    "--at", metavar="TIME", type=TimeType(), help=f"Only sessions that were up at this time: {TIME_FORMS}."
-)
+@click.option("--at", type=TimeType(), help=f"Only sessions that were up at this time: {TIME_FORMS}.")
 @_since
 @_until
 @click.option(

@@ -185,7 +185,7 @@ def _split_cells(line: str, separator: str) -> list[str] | None:
 
 #: Pauses between the attempts while the gateway does not respond.
 _PAUSES_SECONDS = (1, 2, 4)
-#: So many changes are shown above a question.
+#: Number of changes that are shown above a question.
 _MAX_SHOWN = 100
 _MAX_UNDO_FILES = 100
 _COLUMNS = (
@@ -347,11 +347,11 @@ def _rate_option(name: str, field: str, help: str) -> Callable[[cli.Decorated], 
 @_rate_option("--down", "rate_down", "Downstream rate, such as 50mbit or 1.5gbit.")
 @_rate_option("--up", "rate_up", "Upstream rate.")
 @click.option(
-    "--for", "expires_in", metavar="TIME", type=DurationType(needs_unit=True),
+    "--for", "expires_in", type=DurationType(needs_unit=True),
     help="The former rates return after this time: a number with s, m, h or d, such as 1h.",
 )  # fmt: skip
 @click.option(
-    "--until", metavar="TIME", type=TimeType(ahead=True),
+    "--until", type=TimeType(ahead=True),
     help="The former rates return then: 06:00, tomorrow 06:00, 2026-12-24, ISO 8601 or epoch seconds.",
 )  # fmt: skip
 @jobs.add_where_options

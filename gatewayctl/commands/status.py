@@ -53,7 +53,7 @@ def version(gateway: RemoteGateway) -> Sheet:
     return Sheet(gateway.get("/system/version"))
 
 
-#: So many dependencies are described; further ones are only named, so that the screen has room.
+#: Number of dependencies that are described. Others are only named, so that the screen has room.
 _MAX_DESCRIBED = 2
 
 
@@ -125,7 +125,7 @@ def status(gateway: RemoteGateway) -> Sheet:
         try:
             record |= get_fields(gateway.get(path))
         except ClientError as error:
-            # The other parts are the more important then.
+            # While a part is unavailable, the other parts are the more important.
             record["unavailable"].append(f"{path}: {error.lines[0]}")
     is_good = record["dependencies"] is not None and all(map(is_well, record["dependencies"]))
     columns = (*_COLUMNS, _UNAVAILABLE_COLUMN) if record["unavailable"] else _COLUMNS

@@ -15,7 +15,7 @@ from gatewayctl.results import Report, ResultList, Sheet
 from gatewayctl.terminal import complain, show_progress
 from gatewayctl.texts import count_sessions, escape, format_time, format_value
 
-#: So many records of the history are shown for a search that finds no session.
+#: Number of records of the history that are shown if a search finds no session.
 _MAX_PAST_RECORDS = 3
 
 _limit = cli.limit_option("The largest number of records; all by default.")

@@ -45,13 +45,10 @@ def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultLi
 
 
 @cli.command()
-@click.option(
-    "--since", metavar="TIME", type=TimeType(), help="Only from this time on; an hour ago by default."
-)
-@click.option("--until", metavar="TIME", type=TimeType(), help="Only before this time; now by default.")
+@click.option("--since", type=TimeType(), help="Only from this time on; an hour ago by default.")
+@click.option("--until", type=TimeType(), help="Only before this time; now by default.")
 @click.option(
     "--step",
-    metavar="TIME",
     type=DurationType(),
     help="The mean over this time: seconds, or with a unit such as 10m.",
 )

@@ -4,6 +4,7 @@ import click
 
 from gateway_contract.base.texts import PathSegment, format_path
 from gateway_contract.core.configuration import LONGEST_COMMENT, Role
+from gateway_contract.passwords import hash_password
 from gatewayctl import cli
 from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.commands.configuration import CONFIGURATION_PATH, RemoteCandidate
@@ -125,9 +126,6 @@ def _require_user(gateway: RemoteGateway, username: str) -> None:
 
 def _ask_hash(username: str, password_file: str | None) -> str:
     """Return the hash of a password from a file or the terminal. Raises CommandError."""
-    # Imported here, because no other command needs bcrypt.
-    from gateway_contract.passwords import hash_password
-
     try:
         return hash_password(ask_password(username, password_file, new=True))
     except ValueError as error:

@@ -65,19 +65,13 @@ def list_(gateway: RemoteGateway) -> ResultList:
 @webhooks.command()
 @click.argument("url")
 @click.option(
-    "--event",
-    "events",
-    metavar="NAME",
-    multiple=True,
-    default=DEFAULT_EVENTS,
+    "--event", "events", metavar="NAME", multiple=True, default=DEFAULT_EVENTS,
     help=f"{', '.join(EventName)}; {' and '.join(DEFAULT_EVENTS)} by default.",
-)
+)  # fmt: skip
 @click.option(
-    "--secret-file",
-    "secret",
-    metavar="FILE",
-    help="Its first line is the secret for signatures; - is standard input.",
-)
+    "--secret-file", "secret", metavar="FILE",
+    help="The secret for signatures is its first line; - is standard input.",
+)  # fmt: skip
 @cli.change_command
 def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret: str | None) -> Report:
     """Register a receiver, and print the id of the webhook."""
