@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 #: Events that a worker holds. A client that is further behind is disconnected, and resumes from the core.
 MAX_HELD = 10_000
-#: As many as the core sends at a time: a client that reads such a piece keeps up.
+#: Events of a piece: as many as the core sends at a time, so that a client that reads pieces keeps up.
 _MAX_EVENTS_PER_PIECE = 1000
 #: Clients that catch up at a time: each requires a connection to the core.
 _MAX_CATCHING_UP = 16
@@ -105,10 +105,10 @@ class StreamTimes:
 
     clock: Callable[[], float] = time.monotonic
     heartbeat: float = 15.0
-    #: For a client to receive a piece.
+    #: Time that a client has to receive a piece.
     client_patience: float = 10.0
     sweep: float = 1.0
-    #: For the core to send its events.
+    #: Time that the core has to send its events.
     core_patience: float = 3.0
     past_events: int = MAX_HELD
 
@@ -240,7 +240,7 @@ class Stream:
         self.bearer = bearer
         self.client = client
         self.is_ended = False
-        #: Ends with the stream.
+        #: The greenlet that sends the pieces.
         self.greenlet = gevent.getcurrent()
         #: True while the stream waits for the next event. `wake` ends the wait, and the stream checks
         #: `is_ended`.
@@ -445,7 +445,7 @@ class Streams:
         if stream.is_listening:
             stream.wake()
         else:
-            # Its client or the core may never wake it.
+            # The stream waits for a client or a core that may never respond.
             stream.greenlet.kill(block=False)
 
 
@@ -463,7 +463,7 @@ class _Feed(_Source):
         self.watchers = 0
         self.number = 0
         self.block = b""
-        #: Why there will be no other event.
+        #: The reason why there will be no other event.
         self.end: GatewayApiError | None = None
         self.greenlet: Any = None
 

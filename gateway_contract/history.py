@@ -62,7 +62,7 @@ class FlappingSubscriber(Record, frozen=True):
     reason: Annotated[str | None, wire.REASON]
 
 
-#: Seconds between two failed attempts of one record, at most.
+#: The most seconds between two failed attempts of one record.
 MAX_PAUSE = 900
 
 

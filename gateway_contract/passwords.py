@@ -27,7 +27,7 @@ def verify(password: str, password_hash: str) -> bool:
     try:
         matches = bcrypt.checkpw(password.encode() if hashable else b"-", password_hash.encode())
     except ValueError:
-        # The core's text is not a hash.
+        # The text from the core is not a hash.
         return False
     return hashable and matches
 

@@ -15,7 +15,7 @@ from gateway_contract.core_client import CoreClient
 from gateway_contract.passwords import hash_password
 from gateway_contract.varlink.client import Client, join_group_of
 
-#: The author of its commits in the archive.
+#: The author of the commits of a rescue in the archive.
 _AUTHOR = "root"
 _NEWEST = 1
 

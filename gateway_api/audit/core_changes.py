@@ -21,7 +21,7 @@ from gateway_contract.varlink.client import Client
 
 #: Calls whose outcome one reply of the core has.
 _MAX_CALLS = 100
-_LOST = "The core's reply was lost"
+_REPLY_LOST = "The core's reply was lost"
 #: Prefixes of the names of actions that change sessions.
 _SESSION_ACTIONS = ("subscribers.", "jobs.")
 #: The role of a client of the core's socket, and of the core.
@@ -61,14 +61,14 @@ def resolve_calls(core: CoreClient, log: AuditLog) -> None:
     outcomes: dict[OpenCall, tuple[Result, str]] = {}
     for call in calls:
         if call.id in reply.done:
-            outcomes[call] = "done", f"{_LOST}: the change was made"
+            outcomes[call] = "done", f"{_REPLY_LOST}: the change was made"
         elif call.id in reply.failed:
-            outcomes[call] = "failed", f"{_LOST}: the change was not made"
+            outcomes[call] = "failed", f"{_REPLY_LOST}: the change was not made"
         elif call.id in reply.unknown and call.action.startswith(_SESSION_ACTIONS):
             # A core that was killed may have changed sessions, and had no time to note it.
-            outcomes[call] = "unanswered", f"{_LOST}: the core has no note of the change"
+            outcomes[call] = "unanswered", f"{_REPLY_LOST}: the core has no note of the change"
         elif call.id in reply.unknown:
-            outcomes[call] = "failed", f"{_LOST}: the change was not made"
+            outcomes[call] = "failed", f"{_REPLY_LOST}: the change was not made"
     if outcomes:
         log.close_calls(outcomes)
 
@@ -90,7 +90,7 @@ def _make_records(reply: ChangesReply, place: LogPlace | None) -> list[AuditEntr
     log, newest = reply.log, reply.newest
     recorded = place.sequence if place and place.log == log else 0
     if newest < recorded:
-        # The core uses the numbers between them again, for other changes.
+        # The core uses the numbers between the two again, for other changes.
         message = f"The core's log of changes went back from {recorded} to {newest}: changes may be missing"
         return [_make_gap(log, newest, message)]
     first = reply.changes[0].sequence if reply.changes else newest + 1

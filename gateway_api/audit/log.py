@@ -95,8 +95,8 @@ _TIMEOUT_ALONE = 3.0
 _PAGE_BYTES = 4096
 #: Bytes of SQLite's write-ahead log, unless the size is small.
 _LOG_BYTES = 4 << 20
-#: Wait for others of a write that empties a write-ahead log which is too large; and one which is twice as
-#: large, because several processes write without a pause.
+#: Wait for other processes before a write-ahead log that is too large is emptied; and before one that is
+#: twice as large, because several processes write without a pause.
 _WAIT_FOR_OTHERS_MS, _WAIT_FOR_A_LARGE_LOG_MS = 100, 3000
 
 
@@ -211,7 +211,7 @@ class AuditDatabase:
     def _open_to_read(self) -> Iterator[sqlite3.Connection | None]:
         """Lend a connection; None if nothing was ever written, or another service does not permit to read."""
         if self._size:
-            # A folder that is gone is a fault.
+            # A missing folder is a fault, a missing file is not.
             self._path.parent.stat()
         if not (self._path.exists() if self._size else os.access(self._path, os.R_OK)):
             yield None
@@ -243,7 +243,8 @@ class AuditDatabase:
                 break
         # The size may have been larger before.
         for _ in range(connection.read_pragma("page_count") - max_pages):
-            # Python's sqlite3 takes one step of it, whatever the number of pages.
+            # One page at a time: Python's sqlite3 takes one step of the statement, whatever the number of
+            # pages.
             connection.execute("PRAGMA incremental_vacuum(1)")
 
     @contextmanager
@@ -253,7 +254,7 @@ class AuditDatabase:
         try:
             yield connection
         except BaseException:
-            # This rolls its transaction back.
+            # Closing rolls the transaction back.
             connection.close()
             raise
         self._idle.append(connection)

@@ -181,7 +181,7 @@ def derive_result(status: int | None) -> Result:
 
 
 def _encode(value: Any) -> str:
-    # msgspec writes characters that control a terminal.
+    # Not msgspec, which leaves characters that control a terminal.
     return json.dumps(value, separators=(",", ":"))
 
 

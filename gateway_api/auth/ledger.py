@@ -41,8 +41,8 @@ CREATE TABLE IF NOT EXISTS failure (
 ) WITHOUT ROWID;
 """
 _OPEN_TIMEOUT = 5.0
-#: A lock is held while the disk syncs. A thread waits for it before a synced write, but the whole worker
-#: before another write.
+#: Wait for a lock, which is held while the disk syncs. Before a synced write, only a thread of the worker
+#: waits, and before another write, the whole worker.
 _LOCK_TIMEOUT_SYNCED_MS = 500
 _LOCK_TIMEOUT_MS = 50
 
@@ -50,17 +50,17 @@ _LOCK_TIMEOUT_MS = 50
 _RESERVED_BYTES = 128 << 10
 #: Tokens of which a worker remembers that they are not revoked.
 _MAX_REMEMBERED = 10_000
-_UNKNOWN = "Cannot look up whether the token was revoked"
+_LOOK_UP_FAILED = "Cannot look up whether the token was revoked"
 #: Revocations that are kept even if the clock says that they have expired: the clock may be wrong.
 _MIN_KEPT = 100_000
 
 #: The name of the file in the log.
 _NAME = "login ledger"
-_NO_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+_NO_SPACE_CODES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 # A table with other columns, or a missing one, gives ERROR.
-_BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+_DAMAGE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 #: Errors of a connection that a new connection may not have.
-_OUTDATED = {*_BROKEN, sqlite3.SQLITE_READONLY}
+_REOPEN_CODES = {*_DAMAGE_CODES, sqlite3.SQLITE_READONLY}
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ def _prepare_tables(ledger: sqlite3.Connection) -> None:
         ledger.execute("SELECT number, jti, expires FROM revoked LIMIT 1")
         ledger.execute("SELECT client, count, last FROM failure LIMIT 1")
     except sqlite3.DatabaseError as error:
-        if databases.get_result_code(error) in _BROKEN:
+        if databases.get_result_code(error) in _DAMAGE_CODES:
             raise databases.Damaged(str(error)) from error
         raise
 
@@ -164,7 +164,7 @@ def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) ->
         try:
             file = LedgerFile(read_name(ledger), ledger.inode, begun_at)
             if before.name and (before.name, before.inode) != (file.name, file.inode):
-                # Nobody knows which of the revocations it lacks.
+                # The file may lack some of the revocations.
                 file = LedgerFile(_make_name(), file.inode, clock())
                 ledger.execute("UPDATE ledger SET name = ?", (file.name,))
             if file.begun_at != before.begun_at:
@@ -184,8 +184,8 @@ def prepare_ledger(path: Path, shared: SharedState = SHARED, clock: Callable[[],
     try:
         _open_shared(path, shared, clock).close()
     except sqlite3.OperationalError as error:
-        # SQLite needs two more files.
-        if databases.get_result_code(error) not in _NO_SPACE or not reserve.exists():
+        # SQLite needs space for two more files.
+        if databases.get_result_code(error) not in _NO_SPACE_CODES or not reserve.exists():
             raise
         reserve.unlink()
         _open_shared(path, shared, clock).close()
@@ -253,7 +253,7 @@ class Ledger:
         try:
             return ledger.execute(statement, values).fetchall()
         except sqlite3.DatabaseError as error:
-            if databases.get_result_code(error) not in _OUTDATED:
+            if databases.get_result_code(error) not in _REOPEN_CODES:
                 raise
         return self._reopen(ledger).execute(statement, values).fetchall()
 
@@ -263,7 +263,7 @@ class Ledger:
             try:
                 return on_thread(self._pool, work, self._get_synced())
             except sqlite3.DatabaseError as error:
-                if databases.get_result_code(error) not in _OUTDATED:
+                if databases.get_result_code(error) not in _REOPEN_CODES:
                     raise
             _, synced = self._open()
             return on_thread(self._pool, work, synced)
@@ -331,7 +331,7 @@ class Revocations:
     def is_revoked(self, jti: str, ledger: str) -> bool:
         """Return True for a token that was revoked, and for one whose `ledger` is not the name of the ledger
         in use. Raises LedgerUnavailable."""
-        # Before the look-up, which may miss a revocation of the moment after it.
+        # Read before the look-up, which misses a revocation of the moment after the look-up.
         stamp = self._ledger.shared.stamp
         if stamp != self._valid_at or len(self._valid) >= _MAX_REMEMBERED:
             self._valid.clear()
@@ -352,8 +352,8 @@ class Revocations:
                 "SELECT jti FROM revoked WHERE jti IN (SELECT value FROM json_each(?))", (wanted,)
             )
         except (OSError, sqlite3.Error) as error:
-            raise LedgerUnavailable(_UNKNOWN, error) from error
-        # After the look-up, which may have found a damaged ledger, and a new one in its place.
+            raise LedgerUnavailable(_LOOK_UP_FAILED, error) from error
+        # Read after the look-up, which may have put a new ledger in the place of a damaged one.
         name = self._read_name()
         return {jti for (jti,) in rows} | {jti for jti, ledger in tokens.items() if ledger != name}
 
@@ -361,14 +361,14 @@ class Revocations:
         try:
             return self._ledger.name
         except (OSError, sqlite3.Error) as error:
-            raise LedgerUnavailable(_UNKNOWN, error) from error
+            raise LedgerUnavailable(_LOOK_UP_FAILED, error) from error
 
     def _write(self, jti: str, expires: int, ledger: sqlite3.Connection) -> None:
         try:
             ledger.execute("INSERT OR IGNORE INTO revoked (jti, expires) VALUES (?, ?)", (jti, expires))
         finally:
-            # After the row, which a worker looks for when it sees another stamp. Also after an error: the row
-            # may be there.
+            # After the row is written: a worker looks for the row when it sees another stamp. Also after an
+            # error: the row may have been written.
             self._ledger.shared.renew_stamp()
         try:
             ledger.execute(

@@ -25,7 +25,7 @@ _MAX_UNSAVED = 10_000
 #: The failure that begins the pauses.
 _FIRST_PAUSED = 5
 _MAX_PAUSE_SECONDS = 300.0
-#: Seconds after the last failure until all are forgotten.
+#: Seconds after the last failure until all failures of the client are forgotten.
 _FORGET_SECONDS = 900.0
 
 #: Logins in the queue, and those of one address. More would wait for seconds.
@@ -45,7 +45,7 @@ class Failed:
     last: float
 
 
-_NEVER = Failed(0, 0.0)
+_NO_FAILURES = Failed(0, 0.0)
 
 
 class Throttle:
@@ -126,8 +126,8 @@ class Throttle:
             rows = self._ledger.execute("SELECT count, last FROM failure WHERE client = ?", (client,))
         except (OSError, sqlite3.Error) as error:
             self._log_fault("read", error)
-            return _NEVER
-        return Failed(*rows[0]) if rows else _NEVER
+            return _NO_FAILURES
+        return Failed(*rows[0]) if rows else _NO_FAILURES
 
     def _write(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> bool:
         """Return False if the ledger cannot be written now."""
@@ -140,9 +140,9 @@ class Throttle:
         return True
 
     def _log_fault(self, verb: str, error: OSError | sqlite3.Error) -> None:
-        # Once, or each guess would add a line.
+        # Logged once, or each guess of a password would add a line.
         if isinstance(error, sqlite3.Error) and get_result_code(error) == sqlite3.SQLITE_BUSY:
-            # Another process waits for the disk. That passes.
+            # Another process waits for the disk. The ledger is writable again soon.
             if not self._was_locked:
                 _log.warning("the login ledger is locked for long, this worker counts in memory: %s", error)
             self._was_locked = True

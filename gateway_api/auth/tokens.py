@@ -55,7 +55,7 @@ class Tokens:
         self._secret = secret
         self._ledger = ledger
         self._clock = clock
-        # Half of a read is the signature. A token is the same until its end.
+        # The check of the signature takes half of the time of a read, and its result never changes.
         self._verified = lru_cache(_MAX_REMEMBERED)(self._verify)
 
     def issue(self, username: str, role: str, generation: str, lifetime: int) -> str:

@@ -28,8 +28,9 @@ from gateway_contract.history import PastSession
 # with its case folded, for searches: SQLite folds only ASCII, so a text of ASCII has none. `ended` is the
 # last moment that a session can have been up, and null while it is. `seen` is null unless the history has a
 # hole at the end of the session: then it is the last moment that the session is known to have been up. A
-# failed sign-on has the attempts from `began` to `last`. At a step of the clock it was set back to `at`: of
-# the rows up to those numbers, those with a later time have it from a clock that was ahead.
+# failed sign-on has the attempts from `began` to `last`. A clock step has the time `at` to which the clock
+# was set back: rows up to the numbers of the step with a later time got this time from a clock that was
+# ahead.
 _SCHEMA = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS text (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, folded TEXT);
@@ -279,10 +280,10 @@ def use_writer(kind: type[W], path: Path, pool: ThreadPool) -> Iterator[W]:
             raise
 
 
-#: The number of a name, in SQL.
+#: SQL for the number of a text.
 NUMBER_OF_TEXT = "(SELECT number FROM text WHERE text = ?)"
 _BITS = 128
-#: A text that means more names than these is compared with each row, instead of looked up.
+#: With more matching texts, the condition selects the texts itself, instead of listing their numbers.
 _MAX_NUMBERS = 500
 _MAC_DIGITS = 12
 

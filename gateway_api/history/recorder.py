@@ -100,7 +100,7 @@ class SessionRecorder:
         if lost and same_run:
             LOG.warning("the history has a hole: %d sessions ended meanwhile, end times unknown", lost)
         elif lost:
-            # Expected: the sessions of the lab end with its process.
+            # Not a warning: the sessions of the lab end with its process.
             LOG.info("core restarted: %d sessions ended meanwhile, end times unknown", lost)
         return place
 
@@ -114,7 +114,7 @@ class SessionRecorder:
         for _ in range(_MAX_REMOVALS):
             if not on_thread(self._pool, writer.trim, limits, int(time.time())):
                 return
-        # The rest soon, and events before it.
+        # Trim the rest after the next batch of events.
         self._trimmed_at = -_TRIM_SECONDS
 
 

@@ -56,42 +56,42 @@ _INSERT = f"""
 INSERT INTO session ({", ".join(COLUMNS[field] for field in AT_START)}, started)
 VALUES ({", ".join("?" * len(AT_START))}, ?) RETURNING number
 """
-_END = f"""
+_UPDATE_END = f"""
 UPDATE session SET started = ?, ended = ?, seen = NULL,
     {", ".join(f"{COLUMNS[field]} = ?" for field in AT_END)}
 WHERE number = ?
 """
-_RATE = "INSERT OR IGNORE INTO rate_change VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_RATE = "INSERT OR IGNORE INTO rate_change VALUES (?, ?, ?, ?, ?, ?, ?)"
 _LOSE = "UPDATE session SET ended = :now, seen = max(started, min(:seen, :now)) WHERE "
 #: The plus keeps SQLite from the index of `ended`, which has all sessions that are up in one place.
-_FORMER = f"{_LOSE} id = :id AND +ended IS NULL"
-_NOT_LISTED = f"""
+_LOSE_FORMER = f"{_LOSE} id = :id AND +ended IS NULL"
+_LOSE_UNLISTED = f"""
 {_LOSE} ended IS NULL
     AND NOT EXISTS (SELECT 1 FROM temp.listed WHERE id = session.id AND started = session.started)
 """
 #: A source may date a start by the clock as it is set now. A session that started before the core was last
 #: heard was up then, so it is the one that had its id. Not in the lab, which makes other sessions with the
 #: same ids, names and earlier starts.
-_MOVE = """
+_MOVE_START = """
 UPDATE session SET started = :started WHERE id = :id AND +ended IS NULL AND started <> :started
     AND username = (SELECT number FROM text WHERE text = :username)
     AND :started <= :heard AND :source <> 'lab'
 """
-_UP = "SELECT number FROM session WHERE id = ? AND +ended IS NULL ORDER BY started = ? DESC"
-_OLDEST = """
+_SELECT_UP = "SELECT number FROM session WHERE id = ? AND +ended IS NULL ORDER BY started = ? DESC"
+_DELETE_OLDEST = """
 DELETE FROM session WHERE number IN (
     SELECT number FROM session WHERE ended < ? ORDER BY ended LIMIT ?
 ) RETURNING ended, number, username, mac, interface, access
 """
 #: The oldest changes of rates, also those of sessions that are up.
-_OLD_RATES = """
+_DELETE_OLD_RATES = """
 DELETE FROM rate_change WHERE (session, at, sequence) IN (
     SELECT session, at, sequence FROM rate_change WHERE at < ? ORDER BY at LIMIT ?
 )
 """
-#: A session with its indexes takes as many bytes as so many changes of rates.
+#: Changes of rates that take as many bytes as one session with its indexes.
 _RATES_OF_A_SESSION = 4
-_UNUSED = """
+_DELETE_UNUSED_TEXT = """
 DELETE FROM text WHERE number = :text
     AND NOT EXISTS (SELECT 1 FROM session WHERE username = :text)
     AND NOT EXISTS (SELECT 1 FROM session WHERE mac = :text)
@@ -104,18 +104,18 @@ DELETE FROM text WHERE number = :text
 #: Somebody who tries many names must not push sessions out of the history: failed sign-ons get a quarter of
 #: its size, by the bytes of a row with its indexes.
 _FAILURES_SHARE, _FAILURE_BYTES = 4, 256
-#: The traffic gets an eighth.
+#: The traffic gets an eighth of the size.
 _TRAFFIC_SHARE, _SAMPLE_BYTES = 8, 32
 #: SQLite's log of writes gets three eighths, at most so many bytes. It is emptied at half of that: the rest
 #: is for what is written until then.
 _LOG_EIGHTHS, _MAX_LOG_BYTES = 3, 32 << 20
 #: A clock that moves by more seconds was set.
 _MIN_STEP_SECONDS = 60
-_BACK = """
+_INSERT_STEP = """
 INSERT INTO clock_step (session, failure, at) SELECT
     (SELECT coalesce(max(number), 0) FROM session), (SELECT coalesce(max(number), 0) FROM failed_sign_on), ?
 """
-_FORWARD = "UPDATE clock_step SET at = at + ? WHERE number = (SELECT max(number) FROM clock_step)"
+_MOVE_LAST_STEP = "UPDATE clock_step SET at = at + ? WHERE number = (SELECT max(number) FROM clock_step)"
 #: SQLite gives the highest number again once its row is removed: the next row is not from before the step.
 _FORGET_NUMBERS = """
 UPDATE clock_step SET session = min(session, last_session), failure = min(failure, last_failure)
@@ -131,7 +131,7 @@ _MAX_STEPS = 20
 _MIN_REMOVED, _MAX_REMOVED, _BYTES_PER_REMOVED = 250, 5000, 1024
 _INSTALLED_AT = Path(__file__).stat().st_mtime
 _DAY_SECONDS = 86_400
-_EVER = 1 << 62
+_END_OF_TIME = 1 << 62
 
 #: Fields with the number of a name, and where the name is.
 _NAMES = {
@@ -203,9 +203,9 @@ class SessionWriter(HistoryWriter):
         self._steady = steady
         self._made = made
         #: Seconds by which the wall clock was ahead of the steady one at the last place.
-        self._ahead: float | None = None
+        self._wall_minus_steady: float | None = None
         #: Sessions whose end is not known, since the begin of a comparison.
-        self._lost = 0
+        self._lost_count = 0
 
     def read_place(self) -> FeedPlace | None:
         """Return the last event of the core that is in the history."""
@@ -229,7 +229,7 @@ class SessionWriter(HistoryWriter):
 
     def begin_comparison(self) -> None:
         """Begin a comparison with the sessions that are up: each is given once to `compare`."""
-        self._lost = 0
+        self._lost_count = 0
         self._connection.executescript(
             "DROP TABLE IF EXISTS temp.listed;"
             "CREATE TEMP TABLE listed (id INTEGER PRIMARY KEY, started INTEGER NOT NULL)"
@@ -244,17 +244,17 @@ class SessionWriter(HistoryWriter):
                 id, started = session.id, session.started_at
                 self._connection.execute("INSERT OR REPLACE INTO temp.listed VALUES (?, ?)", (id, started))
                 values = {"username": session.username, "source": session.source, "heard": heard}
-                self._connection.execute(_MOVE, values | {"id": id, "started": started})
+                self._connection.execute(_MOVE_START, values | {"id": id, "started": started})
                 self._start(session, started, now)
 
     def end_comparison(self, place: FeedPlace) -> int:
         """End the sessions that were not compared: they ended in the hole since the last place. Return the
         number of sessions whose end is unknown."""
         with self._write():
-            self._lose(_NOT_LISTED, place.at)
+            self._lose(_LOSE_UNLISTED, place.at)
             self._set_place(place)
         self._connection.execute("DROP TABLE temp.listed")
-        return self._lost
+        return self._lost_count
 
     def trim(self, limits: HistoryLimits, now: int) -> bool:
         """Remove some of the oldest ended sessions, changes of rates, failed sign-ons and samples of the
@@ -268,22 +268,24 @@ class SessionWriter(HistoryWriter):
         at_once = min(max(_MIN_REMOVED, excess // _BYTES_PER_REMOVED), _MAX_REMOVED)
         with self._connection.transaction():
             before = now - limits.days * _DAY_SECONDS
-            removed = self._connection.execute(_OLDEST, (_EVER if excess > 0 else before, at_once)).fetchall()
+            removed = self._connection.execute(
+                _DELETE_OLDEST, (_END_OF_TIME if excess > 0 else before, at_once)
+            ).fetchall()
             for _, number, *_ in removed:
                 for table in ("network", "rate_change"):
                     self._connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
             rates = 0
             if excess > 0:
-                # Those of the time of the removed sessions. Without such sessions, the oldest ones.
-                until = _EVER if len(removed) < at_once else max(ended for ended, *_ in removed)
+                # Changes of the time of the removed sessions. Without such sessions, the oldest changes.
+                until = _END_OF_TIME if len(removed) < at_once else max(ended for ended, *_ in removed)
                 at_most = at_once * _RATES_OF_A_SESSION
-                rates = self._connection.execute(_OLD_RATES, (until, at_most)).rowcount
+                rates = self._connection.execute(_DELETE_OLD_RATES, (until, at_most)).rowcount
             most = size // _FAILURES_SHARE // _FAILURE_BYTES
             failures = sign_ons.trim(self._connection, before, most)
             samples = size // _TRAFFIC_SHARE // _SAMPLE_BYTES
             has_more = traffic.trim(self._connection, before, samples)
             for text in {text for _, _, *texts in removed for text in texts} | {*chain(*failures)}:
-                self._connection.execute(_UNUSED, {"text": text})
+                self._connection.execute(_DELETE_UNUSED_TEXT, {"text": text})
             self._connection.execute(_FORGET_NUMBERS)
         # As a script: `execute` would free one page only.
         self._connection.executescript("PRAGMA incremental_vacuum")
@@ -299,8 +301,8 @@ class SessionWriter(HistoryWriter):
         ).fetchone()
         if known:
             return int(known[0])
-        # Another session of a former run of the core.
-        self._lose(_FORMER, started if now is None else now, session.id)
+        # A session with the same id is of a former run of the core.
+        self._lose(_LOSE_FORMER, started if now is None else now, session.id)
         row = [self._encode(field, getattr(session, field)) for field in AT_START]
         (number,) = self._connection.execute(_INSERT, (*row, started)).fetchone()
         self._add_networks(number, session)
@@ -323,7 +325,7 @@ class SessionWriter(HistoryWriter):
         ).fetchone()
         if is_known:
             return
-        self._connection.execute(_END, (started, event.at, *_read_end(event), number))
+        self._connection.execute(_UPDATE_END, (started, event.at, *_read_end(event), number))
         # DHCPv6 may have delegated a prefix since the start.
         self._add_networks(number, event)
 
@@ -331,19 +333,19 @@ class SessionWriter(HistoryWriter):
         started = event.at if event.started_at is None else event.started_at
         number = self._find_up(event.id, started) or self._start(event, started)
         rates = event.rate_down, event.rate_up, event.rate_expires_at, event.author
-        self._connection.execute(_RATE, (number, event.at, event.sequence, *rates))
+        self._connection.execute(_INSERT_RATE, (number, event.at, event.sequence, *rates))
 
     def _find_up(self, id: int, started: int) -> int | None:
         """Return the number of the session of this id that is up, also if its start has moved with the
         clock."""
-        row = self._connection.execute(_UP, (id, started)).fetchone()
+        row = self._connection.execute(_SELECT_UP, (id, started)).fetchone()
         return int(row[0]) if row else None
 
     def _lose(self, update: str, now: int, id: int | None = None) -> None:
         """End sessions whose end is unknown: `update` says which, `now` is epoch seconds."""
         place = self.read_place()
         values = {"now": now, "seen": place.at if place else 0, "id": id}
-        self._lost += self._connection.execute(update, values).rowcount
+        self._lost_count += self._connection.execute(update, values).rowcount
 
     def _add_networks(self, number: int, session: SessionEvent | SessionSummary) -> None:
         networks = [(ADDRESS, session.ipv6_address), (PREFIX, session.ipv6_prefix)]
@@ -362,12 +364,12 @@ class SessionWriter(HistoryWriter):
         """Remember a step back of the clock since the last place. A step forward corrects the last step back:
         the clock was behind after that, for example in a boot before the network gave the time."""
         last, ahead = self.read_place(), place.at - self._steady()
-        if self._ahead is not None and ahead - self._ahead > _MIN_STEP_SECONDS:
-            self._connection.execute(_FORWARD, (round(ahead - self._ahead),))
+        if self._wall_minus_steady is not None and ahead - self._wall_minus_steady > _MIN_STEP_SECONDS:
+            self._connection.execute(_MOVE_LAST_STEP, (round(ahead - self._wall_minus_steady),))
         elif last is not None and last.at - place.at > _MIN_STEP_SECONDS and place.at >= self._made:
-            self._connection.execute(_BACK, (place.at,))
+            self._connection.execute(_INSERT_STEP, (place.at,))
             self._connection.execute(_FORGET_STEPS, (_MAX_STEPS,))
-        self._ahead = ahead
+        self._wall_minus_steady = ahead
 
 
 class HistoryFilter(NamedTuple):

@@ -37,7 +37,7 @@ from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
 from gateway_contract.core_client import CoreClient
 from gateway_contract.history import MAX_PAUSE, ClockState, FailedSignOns
 
-_AGAIN = f"""
+_COUNT_AGAIN = f"""
 UPDATE failed_sign_on SET last = max(last, :at), attempts = attempts + 1 WHERE number = (
     SELECT number FROM failed_sign_on
     WHERE username IS :username AND mac IS :mac AND access = :access AND reason = :reason
@@ -45,15 +45,15 @@ UPDATE failed_sign_on SET last = max(last, :at), attempts = attempts + 1 WHERE n
     ORDER BY began DESC LIMIT 1
 )
 """
-_FIRST = """
+_INSERT = """
 INSERT INTO failed_sign_on
     (type, username, mac, access, outer_vlan, inner_vlan, source, reason, began, last, attempts)
 VALUES (:type, :username, :mac, :access, :outer_vlan, :inner_vlan, :source, :reason, :at, :at, 1)
 """
-_OLD = """
+_SELECT_OLD = """
 SELECT number FROM failed_sign_on WHERE began < :before AND last < :before ORDER BY began LIMIT 1000
 """
-_TOO_MANY = """
+_SELECT_TOO_MANY = """
 SELECT number FROM failed_sign_on WHERE number <= (SELECT max(number) FROM failed_sign_on) - :most
 ORDER BY number LIMIT 1000
 """
@@ -78,7 +78,7 @@ class SignOnPlace(NamedTuple):
 
 
 #: No run of the core has this name.
-_NOWHERE = SignOnPlace("none", 0)
+_NO_PLACE = SignOnPlace("none", 0)
 
 
 class SignOnWriter(HistoryWriter):
@@ -110,15 +110,15 @@ class SignOnWriter(HistoryWriter):
             "reason": failure.reason,
             "at": failure.at,
         }
-        if not self._connection.execute(_AGAIN, values).rowcount:
-            self._connection.execute(_FIRST, values)
+        if not self._connection.execute(_COUNT_AGAIN, values).rowcount:
+            self._connection.execute(_INSERT, values)
 
 
 def trim(connection: sqlite3.Connection, before: int, most: int) -> list[tuple[int | None, ...]]:
     """Remove some rows: those whose last attempt was `before` a time, and the oldest of more than `most`
     rows. Return the numbers of their texts."""
     removed = []
-    for rows in _OLD, _TOO_MANY:
+    for rows in _SELECT_OLD, _SELECT_TOO_MANY:
         removed += connection.execute(
             f"DELETE FROM failed_sign_on WHERE number IN ({rows}) RETURNING username, mac, access",
             {"before": before, "most": most},
@@ -142,7 +142,7 @@ class SignOnRecorder:
         """Record until the stream of the core ends, or the file is replaced. Raises CoreUnavailable, OSError
         and sqlite3.Error."""
         with use_writer(SignOnWriter, self._path, self._pool) as writer:
-            place = on_thread(self._pool, writer.read_place) or _NOWHERE
+            place = on_thread(self._pool, writer.read_place) or _NO_PLACE
             while writer.is_current:
                 try:
                     place = self._follow(writer, place)

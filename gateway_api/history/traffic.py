@@ -108,7 +108,7 @@ class TrunkCounters(NamedTuple):
                 continue
             if stats.tx_bytes < last.tx_bytes or stats.rx_bytes < last.rx_bytes:
                 return None
-            # A trunk transmits downstream.
+            # Traffic that a trunk transmits is downstream.
             down += stats.tx_bytes - last.tx_bytes
             up += stats.rx_bytes - last.rx_bytes
         return TrafficSample(at, round(8 * down / seconds), round(8 * up / seconds))

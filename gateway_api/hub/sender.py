@@ -435,7 +435,8 @@ class _Adapter(HTTPAdapter):
             try:
                 return connect(connection._dns_host, connection.port)
             except OSError as error:
-                # urllib3 would take a reset for one in the middle of a request, and look for a response.
+                # urllib3 would take a reset of the connection for one during the request, and look for a
+                # response.
                 raise NewConnectionError(connection, str(error)) from error
 
         class PlainConnection(_OneWriteConnection):

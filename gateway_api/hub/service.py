@@ -265,7 +265,7 @@ def _configure(
 ) -> None:
     """Follow the denied networks and the declared webhooks of the running configuration. Set the event after
     the first reply or error."""
-    # Their deliveries begin at once, and a fork would wait for what they do by TLS.
+    # Deliveries to declared webhooks begin at once, and a fork would wait for their calls of OpenSSL.
     while not has_forked():
         time.sleep(_FORK_POLL_SECONDS)
 
@@ -295,7 +295,7 @@ def _feed(events: Events, registry: Registry, configured: threading.Event) -> No
 
     def feed() -> Iterator[None]:
         for batch in events.follow_for_ever(time.sleep, all_held=True):
-            # Without a webhook, nobody misses them.
+            # Without a webhook, nobody misses the events.
             if batch.gap and len(registry):
                 LOG.error("events before %s-%d are lost to the webhooks", batch.boot_id, batch.oldest)
             registry.offer([make_message(batch.boot_id, e) for e in batch.events])

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 _MODE = 0o600
-#: The reasons for which a folder takes no file, until somebody changes that.
+#: Errors of a folder that takes no file until somebody changes the folder or the disk.
 _UNWRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
 
 
@@ -70,7 +70,7 @@ def replace(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = N
         write(draft, data, mode=mode, group=group)
         draft.rename(path)
     except OSError:
-        # A part of it would use the last space of a full disk.
+        # A part of the draft would use the last space of a full disk.
         draft.unlink(missing_ok=True)
         raise
     try:
