@@ -13,9 +13,9 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from gateway_api.web import responses
-from gateway_api.web.request import SAFE_METHODS, get_request
+from gateway_api.web.request import SAFE_METHODS, get_request, make_log_extra
 from gateway_api.web.routes.pages import show_disabled
-from gateway_contract.base import errors, logs
+from gateway_contract.base import errors
 from gateway_contract.base.logs import mask_text
 
 _log = logging.getLogger(__name__)
@@ -48,9 +48,7 @@ def _ask_to_retry(status: int) -> Callable[[errors.TooMany | errors.SearchTooLon
 
 def _report_busy(error: errors.CoreBusy) -> Response:
     """Respond as when the worker has no room for the list, which is the same for a client."""
-    _log.warning(
-        "%s failed: %s", _format_request_line(), error, extra=logs.make_extra(request_id=get_request().id)
-    )
+    _log.warning("%s failed: %s", _format_request_line(), error, extra=make_log_extra())
     return _ask_to_retry(503)(errors.TooManyLists())
 
 
@@ -60,12 +58,7 @@ def _log_and_hide(
     """Make a handler that responds with 500, and logs the reason."""
 
     def respond(error: errors.GatewayApiError) -> Response:
-        _log.error(
-            "%s failed: %s",
-            _format_request_line(),
-            logged(error),
-            extra=logs.make_extra(request_id=get_request().id),
-        )
+        _log.error("%s failed: %s", _format_request_line(), logged(error), extra=make_log_extra())
         return responses.make_error(500, message(error), **more)
 
     return respond
@@ -117,7 +110,7 @@ def _report_http(error: HTTPException) -> Response:
 
 
 def _report_unexpected(_: Exception) -> Response:
-    _log.exception("%s failed", _format_request_line(), extra=logs.make_extra(request_id=get_request().id))
+    _log.exception("%s failed", _format_request_line(), extra=make_log_extra())
     return responses.make_error(500, "Internal error")
 
 

@@ -15,12 +15,7 @@ from typing import Any, cast
 import gevent
 from flask import Flask, Request, Response, current_app
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_flask_exporter import PrometheusMetrics
 
@@ -28,9 +23,8 @@ from gateway_api.hub.interface import GetCounts, Hub, WebhookCounts
 from gateway_api.web import counters, health
 from gateway_api.web.health import Host
 from gateway_api.web.operation import make_template
-from gateway_api.web.request import get_request
+from gateway_api.web.request import get_request, make_log_extra
 from gateway_api.web.services import UserServices
-from gateway_contract.base import logs
 from gateway_contract.base.errors import CoreUnavailable, HubUnavailable
 from gateway_contract.base.process import on_thread
 from gateway_contract.core.health import Dependency
@@ -116,11 +110,7 @@ def install(app: Flask, user_services: UserServices) -> None:
             counted, _ = on_thread(pool, exporter.generate_metrics)
         except (OSError, ValueError) as error:
             # The disk has no folder, or a new worker has taken a file over meanwhile.
-            _log.error(
-                "cannot read the counters, which a scrape lacks: %s",
-                error,
-                extra=logs.make_extra(request_id=get_request().id),
-            )
+            _log.error("cannot read the counters, which a scrape lacks: %s", error, extra=make_log_extra())
             counted = ""
         return generate_latest(state).decode() + counted + _add_former_counter(counted)
 
@@ -166,9 +156,7 @@ class _StateCollector(Collector):
         except CoreUnavailable as error:
             found += health.describe_core(error)
             _log.error(
-                "cannot read the state of the core, which a scrape lacks: %s",
-                error,
-                extra=logs.make_extra(request_id=get_request().id),
+                "cannot read the state of the core, which a scrape lacks: %s", error, extra=make_log_extra()
             )
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
@@ -178,9 +166,7 @@ class _StateCollector(Collector):
         except HubUnavailable as error:
             found.append(health.describe_hub(None))
             _log.error(
-                "cannot read the counts of the hub, which a scrape lacks: %s",
-                error,
-                extra=logs.make_extra(request_id=get_request().id),
+                "cannot read the counts of the hub, which a scrape lacks: %s", error, extra=make_log_extra()
             )
         yield from self._describe_dependencies(found)
 

@@ -347,8 +347,7 @@ class RequestError(Error, frozen=True):
     """A request that breaks a rule."""
 
     errors: Annotated[
-        tuple[Problem, ...] | UnsetType,
-        about("The rules that parts of the request break, where known."),
+        tuple[Problem, ...] | UnsetType, about("The rules that parts of the request break, where known.")
     ] = UNSET
 
 

@@ -11,6 +11,7 @@ import flask
 from gateway_api.auth.tokens import Claims
 from gateway_api.base import http
 from gateway_api.events import EventId, parse_id
+from gateway_contract.base import logs
 from gateway_contract.base.errors import Invalid, Problem
 
 #: Methods that change nothing (RFC 9110 section 9.2.1).
@@ -90,6 +91,11 @@ class ApiRequest(flask.Request):
 def get_request() -> ApiRequest:
     """Return the current request. `flask.request` is a proxy, which looks the request up at each use."""
     return cast(ApiRequest, flask.request._get_current_object())  # type: ignore[attr-defined]
+
+
+def make_log_extra() -> dict[str, Any]:
+    """Return the `extra` of a log line about the current request."""
+    return logs.make_extra(request_id=get_request().id)
 
 
 def get_caller() -> Claims:
