@@ -12,10 +12,9 @@ from gateway_core.gateways.linux.dataplane.plane import DataPlane, WantedSession
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import ip_batch, network_namespace
 from tests.system.test_data_plane import WANTED
-from tests.system.test_linux_core import pytestmark as needs_the_kernel
-from tests.system.test_shaping import HAS_FQ_CODEL
+from tests.system.test_shaping import HAS_FQ_CODEL, needs_shaping
 
-pytestmark = needs_the_kernel
+pytestmark = needs_shaping
 
 SESSIONS = 10_000
 #: Sessions whose limits are made one after the other, some at once.

@@ -28,20 +28,11 @@ from gateway_core.gateways.linux.kernel.watcher import EVERYTHING
 from gateway_core.gateways.linux.threads import Crew
 from gateway_core.records.clock import Clock
 from tests.support.core_clock import StillClock
-from tests.support.namespaces import can, ip, ip_batch, network_namespace, tc, tc_batch
+from tests.support.namespaces import ip, ip_batch, network_namespace, tc, tc_batch
 from tests.support.stack import wait_for
-from tests.system.test_shaping import limit, with_fq_codel
+from tests.system.test_shaping import limit, needs_shaping, with_fq_codel
 
-pytestmark = pytest.mark.skipif(
-    not can(
-        "ip link add v type veth peer name w",
-        "ip link add i type ifb",
-        "tc qdisc add dev v root tbf rate 1mbit burst 10kb limit 10kb",
-        "tc qdisc add dev v ingress",
-        "tc filter add dev v parent ffff: u32 match u32 0 0 action mirred egress redirect dev i",
-    ),
-    reason="needs to be root, and a kernel with veth, ifb, TBF, u32 and mirred",
-)
+pytestmark = needs_shaping
 
 DOWN, UP = 20_000_000, 5_000_000
 CGNAT = Cgnat(True, "cgnat", 100, "cgnat0", IPv4Address("10.255.1.2"), IPv4Network("100.64.0.0/10"))

@@ -19,20 +19,11 @@ from gateway_core.gateways.linux.daemons.daemon import SERVICES
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.accel import VERSION
 from tests.support.linux_core import LinuxCore, come, go, running_linux_core, subscriber
-from tests.support.namespaces import can, ip, tc
+from tests.support.namespaces import ip, tc
 from tests.support.stack import PATIENCE, wait_for
-from tests.system.test_shaping import limit
+from tests.system.test_shaping import limit, needs_shaping
 
-pytestmark = pytest.mark.skipif(
-    not can(
-        "ip link add v type veth peer name w",
-        "ip link add i type ifb",
-        "tc qdisc add dev v root tbf rate 1mbit burst 10kb limit 10kb",
-        "tc qdisc add dev v ingress",
-        "tc filter add dev v parent ffff: u32 match u32 0 0 action mirred egress redirect dev i",
-    ),
-    reason="needs to be root, and a kernel with veth, ifb, TBF, u32 and mirred",
-)
+pytestmark = needs_shaping
 
 ALICE, BOB, CAROL = subscriber(0), subscriber(1), subscriber(2)
 PASSWORD = PASSWORD_FILE.relative_to("/")

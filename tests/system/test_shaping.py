@@ -23,7 +23,7 @@ from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, ip, ip_batch, neighbour, network_namespace, network_of, tc
 
 HAS_FQ_CODEL = can("ip link add i type ifb", "tc qdisc add dev i root fq_codel")
-pytestmark = pytest.mark.skipif(
+needs_shaping = pytest.mark.skipif(
     not can(
         "ip link add v type veth peer name w",
         "ip link add i type ifb",
@@ -33,6 +33,7 @@ pytestmark = pytest.mark.skipif(
     ),
     reason="needs to be root, and a kernel with veth, ifb, TBF, u32 and mirred",
 )
+pytestmark = needs_shaping
 
 PROFILE = OVERHEAD_PROFILES["pppoe_ethernet"]
 NAMES = ("acc0", "ifb-acc0")
