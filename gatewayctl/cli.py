@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, wraps
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -274,9 +274,8 @@ def get_context(ctx: click.Context) -> Context:
 
 def create_gateway(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
     """Return a gateway whose errors name the options of the command."""
-    if not isinstance(ctx.command, CliCommand):
-        return RemoteGateway(context, renew)
-    return RemoteGateway(context, renew, describe_problem=ctx.command.describe_problem)
+    command = cast(CliCommand, ctx.command)
+    return RemoteGateway(context, renew, describe_problem=command.describe_problem)
 
 
 def get_gateway(ctx: click.Context) -> RemoteGateway:

@@ -166,13 +166,9 @@ def _simplify(text: str) -> str:
 def add_wide_columns(
     columns: Sequence[Column], fields: Iterable[str], hidden: Iterable[str] = ()
 ) -> tuple[Column, ...]:
-    """Return the columns, and a column for `-o wide` for each other field that is not hidden. Without
-    columns, return a column for each field, the first of which identifies the record."""
+    """Return the columns, and a column for `-o wide` for each other field that is not hidden."""
     known = {*hidden, *(column.name for column in columns)}
-    others = [field for field in fields if field not in known]
-    if columns:
-        return (*columns, *(Column(field, WIDE) for field in others))
-    return (Column(others[0], IDENTITY), *map(Column, others[1:]))
+    return (*columns, *(Column(field, WIDE) for field in fields if field not in known))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 A time without a zone is in the time zone of this machine, and standard error says which time it is.
 """
 
+import math
 import re
 import time
 from datetime import date, datetime, timedelta, tzinfo
@@ -109,13 +110,12 @@ class TimeType(click.ParamType[str]):
 
 
 class DurationType(click.ParamType[int]):
-    """Type of a duration, from `least` to `most` seconds. A number without a unit is seconds, unless the
-    duration `needs_unit`."""
+    """Type of a duration, from 1 to `most` seconds. A number without a unit is seconds, unless the duration
+    `needs_unit`."""
 
     name = "time"
 
-    def __init__(self, least: int = 1, most: int | None = None, *, needs_unit: bool = False) -> None:
-        self._least = least
+    def __init__(self, most: float = math.inf, *, needs_unit: bool = False) -> None:
         self._most = most
         self._needs_unit = needs_unit
 
@@ -125,8 +125,8 @@ class DurationType(click.ParamType[int]):
             seconds = int(value) if is_bare else parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if seconds < self._least:
-            self.fail(f"must be at least {self._least} s", param, ctx)
-        if self._most is not None and seconds > self._most:
+        if seconds < 1:
+            self.fail("must be at least 1 s", param, ctx)
+        if seconds > self._most:
             self.fail(f"must be at most {self._most} s", param, ctx)
         return seconds

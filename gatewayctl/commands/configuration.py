@@ -233,24 +233,19 @@ def show(gateway: RemoteGateway, path: str | None, candidate: bool, revision: st
         document = gateway.get(f"{CONFIGURATION_PATH}/archive/{revision}")["configuration"]
     else:
         document = gateway.get(f"{CONFIGURATION_PATH}/candidate" if candidate else CONFIGURATION_PATH)
-    values = [(each, value) for each, value in list_values(document) if path is None or _is_below(each, path)]
-    if path is not None and not values:
-        raise CommandError(ExitStatus.REFUSED, f"there is nothing at {path}{quotes_hint(parse_path(path))}")
-    # A key of a list may have a line break.
-    text = "\n".join(escape(f"{each} = {format_json(value)}") for each, value in values)
-    if path is None:
-        return Report(text, document)
-    is_value = values[0][0] == path
-    return Report(text, values[0][1] if is_value else dict(values))
-
-
-def _is_below(path: str, above: str) -> bool:
-    """Return True if a path is another path, or below it. Raises CommandError for an invalid path `above`."""
     try:
-        segments = parse_path(above)
+        above = () if path is None else parse_path(path)
     except ValueError as error:
         raise CommandError(ExitStatus.USAGE, f"PATH: {error}") from error
-    return parse_path(path)[: len(segments)] == segments
+    values = list(list_values(document))
+    if path is not None:
+        values = [(each, value) for each, value in values if parse_path(each)[: len(above)] == above]
+        document = dict(values).get(path, dict(values))
+    if path is not None and not values:
+        raise CommandError(ExitStatus.REFUSED, f"there is nothing at {path}{quotes_hint(above)}")
+    # A key of a list may have a line break.
+    text = "\n".join(escape(f"{each} = {format_json(value)}") for each, value in values)
+    return Report(text, document)
 
 
 @config.command("set")
@@ -503,7 +498,7 @@ def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Repo
     "--discard", is_flag=True, help="Discard changes in the candidate; otherwise they are an error."
 )
 @click.option(
-    "--within", "confirm_seconds", type=DurationType(1, 86400), default="120s",
+    "--within", "confirm_seconds", type=DurationType(86_400), default="120s",
     show_default=True, help="The time to confirm: seconds, or with a unit such as 5m.",
 )  # fmt: skip
 @click.option(
@@ -539,8 +534,12 @@ def restore(
     remedy = "--discard without --dry-run" if dry_run else "--discard"
     candidate.require_clean(discard=discard and not dry_run, remedy=remedy)
     present = set(list_secrets(running))
-    missing = [path for path in list_secrets(document) if path not in present]
-    _report_missing_secrets(missing, leave_out=leave_out)
+    missing = [f"  {path}" for path in list_secrets(document) if path not in present]
+    if missing and not leave_out:
+        reason = "these secrets are missing, and do not run either; use --secrets or --leave-out:"
+        raise CommandError(ExitStatus.REFUSED, reason, *missing)
+    if missing:
+        complain(["left out, because these secrets are missing:", *missing])
     document = drop_unknown_secrets(document, running)
     if document == running:
         return Report("the backup runs already; nothing to restore", {"changes": 0})
@@ -590,13 +589,3 @@ def _read_json(file: str) -> Any:
         raise CommandError(ExitStatus.USAGE, f"cannot read {file}: {reason}") from error
     except ValueError:
         return None
-
-
-def _report_missing_secrets(missing: list[str], *, leave_out: bool) -> None:
-    """Print the paths of missing secrets. Raises CommandError unless they are to be left out."""
-    paths = [f"  {path}" for path in missing]
-    if missing and not leave_out:
-        reason = "these secrets are missing, and do not run either; use --secrets or --leave-out:"
-        raise CommandError(ExitStatus.REFUSED, reason, *paths)
-    if missing:
-        complain(["left out, because these secrets are missing:", *paths])

@@ -135,7 +135,7 @@ def test_the_end_of_a_rate_may_be_a_number_up_to_a_year_ahead() -> None:
 )
 def test_a_duration_is_numbers_with_units_or_as_it_is_shown(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
-    assert DurationType(least=0, needs_unit=True).convert(text, None, None) == seconds
+    assert DurationType(needs_unit=True).convert(text, None, None) == seconds
 
 
 def test_an_uptime_is_days_and_a_clock() -> None:
