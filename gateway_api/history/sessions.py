@@ -168,7 +168,13 @@ _ENCODERS: dict[str, Callable[[Any], Any]] = {
     "type": str,
 }
 _DECODERS: dict[str, Callable[[Any], Any]] = {"mac_address": decode_mac, "ip_address": decode_ipv4}
-_read_end = attrgetter(*AT_END)
+#: The values of a new row to encode: index, encoder, and whether the text gets a number.
+_ENCODED = [
+    (index, _ENCODERS.get(field, str), field in _NAMES)
+    for index, field in enumerate(AT_START)
+    if field in _ENCODERS or field in _NAMES
+]
+_read_start, _read_end = attrgetter(*AT_START), attrgetter(*AT_END)
 
 
 def prepare(path: Path) -> None:
@@ -303,18 +309,14 @@ class SessionWriter(HistoryWriter):
             return int(known[0])
         # A session with the same id is of a former run of the core.
         self._lose(_LOSE_FORMER, started if now is None else now, session.id)
-        row = [self._encode(field, getattr(session, field)) for field in AT_START]
-        (number,) = self._connection.execute(_INSERT, (*row, started)).fetchone()
+        row = [*_read_start(session), started]
+        for index, encode, is_text in _ENCODED:
+            if row[index] is not None:
+                value = encode(row[index])
+                row[index] = self._number_text(value) if is_text else value
+        (number,) = self._connection.execute(_INSERT, row).fetchone()
         self._add_networks(number, session)
         return int(number)
-
-    def _encode(self, field: str, value: Any) -> Any:
-        """Return the value of a column from that of a field."""
-        if value is None:
-            return None
-        if field in _ENCODERS:
-            value = _ENCODERS[field](value)
-        return self._number_text(str(value)) if field in _NAMES else value
 
     def _end(self, event: SessionEvent) -> None:
         duration = event.duration_seconds or 0
