@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS change (sequence INTEGER PRIMARY KEY, note TEXT NOT N
 CREATE TABLE IF NOT EXISTS call (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS settled (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL);
 """
-#: Changes no row if the id is already that of the last settled note.
+#: Changes no row if the id is already that of the last note of `add_once`.
 _SETTLE = """
 INSERT INTO settled VALUES (1, :id) ON CONFLICT DO UPDATE SET id = :id WHERE id <> :id
 """
@@ -48,8 +48,8 @@ _MAX_VALUE_LENGTH = 2048
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Source of a change: the name of the `action`, and the process that calls, None for the core itself. A
-    call of the API has the id `call`."""
+    """Caller of a change: the name of the `action`, the process that calls, None for the core itself, and the
+    id of the `call` of the API."""
 
     action: str
     peer: Peer | None = None
@@ -99,9 +99,9 @@ class ChangeLog:
         self._database = Database(self._path, "log of changes", _SCHEMA, timeout=_BACKUP_WAIT_SECONDS)
         self._name = name
         self._lock = threading.Lock()
-        #: The highest number that was read or given.
+        #: The highest number of a change so far.
         self._newest = 0
-        #: Notes that are not on disk yet, and whether each one is to be settled.
+        #: Notes that are not on disk yet, and whether each one came by `add_once`.
         self._unwritten: list[tuple[Note, bool]] = []
         #: The number of unwritten changes at the last log line about them.
         self._logged_unwritten = 0
@@ -117,8 +117,8 @@ class ChangeLog:
             self._write()
 
     def add_once(self, note: Note) -> None:
-        """Keep a change that is on disk elsewhere too, unless it is the last settled one: after a crash it is
-        unknown whether the log has it."""
+        """Keep a change that is on disk elsewhere too, unless it is the last one that this method kept: after
+        a crash it is unknown whether the log has it."""
         if note.call is not None:
             self.add_calls(note.call)
             return
@@ -209,8 +209,8 @@ class ChangeLog:
         connection.execute(_DELETE_OLD_CALLS, (MAX_CHANGES,))
         (highest,) = connection.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()
         newest = max(int(highest), self._newest)
-        for note, settles in self._unwritten:
-            if settles and not connection.execute(_SETTLE, {"id": note.id}).rowcount:
+        for note, is_once in self._unwritten:
+            if is_once and not connection.execute(_SETTLE, {"id": note.id}).rowcount:
                 continue
             newest += 1
             text = msgspec.json.encode(note).decode()
