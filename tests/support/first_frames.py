@@ -1,9 +1,11 @@
-"""The frames with which subscribers begin, and what a packet socket makes of them."""
+"""The frames with which subscribers begin, what a packet socket makes of them, and a trunk to send them."""
 
 import socket
 import struct
+from collections.abc import Iterable
 
 from gateway_contract.core.sessions import SessionType
+from tests.support.namespaces import ip
 
 MAC = "02:00:00:00:00:2a"
 _SOURCE = bytes.fromhex(MAC.replace(":", ""))
@@ -109,3 +111,20 @@ OTHER = {
     "ARP": _BROADCAST + _SOURCE + b"\x08\x06" + bytes(46),
     "nothing": _BROADCAST + _SOURCE + b"\x08\x00" + bytes(46),
 }
+
+
+def add_trunk(number: int = 0) -> None:
+    """Add `trunkN` and its far end `accessN`, a veth pair that is up, to the caller's network namespace."""
+    ip(
+        f"link add trunk{number} address {TRUNK_MAC} type veth peer name access{number}",
+        f"link set trunk{number} up",
+        f"link set access{number} up",
+    )
+
+
+def send(frames: Iterable[bytes], device: str = "access0") -> None:
+    """Send whole Ethernet frames."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as packets:
+        packets.bind((device, 0))
+        for frame in frames:
+            packets.send(frame)

@@ -22,10 +22,20 @@ from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.listener import MAX_FRAME_BYTES, Listener, Trigger, attach_filter
 from gateway_core.gateways.linux.threads import Crew
 from tests.support.clocks import SteppedClock
-from tests.support.first_frames import DOT1AD, DOT1Q, FIRST, OTHER, dhcp, padi, renewal, tagged
+from tests.support.first_frames import (
+    DOT1AD,
+    DOT1Q,
+    FIRST,
+    OTHER,
+    add_trunk,
+    dhcp,
+    padi,
+    renewal,
+    send,
+    tagged,
+)
 from tests.support.namespaces import can, ip, network_namespace
 from tests.support.stack import PATIENCE, wait_for
-from tests.support.trunks import add_trunk, send
 from tests.support.workspaces import many_descriptors
 
 pytestmark = pytest.mark.skipif(not can("true"), reason="needs to be root, for network namespaces")

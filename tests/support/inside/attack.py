@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from tests.support.first_frames import DOT1Q, dhcp, icmpv6, padi, tagged
+from tests.support.first_frames import DOT1Q, dhcp, icmpv6, padi, send, tagged
 from tests.support.inside import homes
 from tests.support.inside.routers import BEHIND_THE_APPLIANCE
 from tests.support.packets import ipv4, ipv6
-from tests.support.trunks import send
 
 #: Frames in a second. The emulated processor, which also has to take them, makes few more.
 _RATE = 1000
