@@ -23,8 +23,7 @@ class Events:
         self._core = core
 
     def follow_after(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:
-        """Yield the batches after an event, or from now on if both are None, until the core is
-        unavailable."""
+        """Yield the batches after an event, or from now on if both are None. Ends without a core."""
         return self._core.follow(SubscribeEvents(boot_id, sequence))
 
     def follow_for_ever(

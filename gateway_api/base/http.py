@@ -30,8 +30,7 @@ _YEAR_SECONDS = 365 * 86_400
 
 
 def make_guards(*, tls: bool) -> dict[str, str]:
-    """Return the headers that restrict browsers and caches. A response that may be cached has its own
-    Cache-Control."""
+    """Return the headers that restrict browsers and caches. Some responses have their own Cache-Control."""
     return {
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
@@ -71,8 +70,7 @@ def _mask_path(path: str) -> str:
 
 
 def choose_level(environ: dict[str, Any], status: int) -> int:
-    """Return the level of a line of the access log: debug for a successful poll, as polls would fill the
-    log."""
+    """Return the level of a line of the access log: debug for a successful poll, of which there are many."""
     is_read = environ.get("REQUEST_METHOD") in ("GET", "HEAD") and (status < 300 or status == 304)
     path = environ.get("PATH_INFO")
     is_poll = path in _POLLED or (_POLL_HEADER in environ and path not in _NEVER_POLLED)

@@ -1,5 +1,4 @@
-"""The command `gateway-api`, for operators at a shell, and for the unit that prepares the API's
-certificate."""
+"""The command `gateway-api`, for operators at a shell, and for the unit that prepares the certificate."""
 
 import getpass
 import os

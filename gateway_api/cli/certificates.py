@@ -14,8 +14,7 @@ from gateway_contract.base import durable
 from gateway_contract.base.certificate import is_self_signed, read_end
 from gateway_contract.base.errors import GatewayApiError
 
-#: Validity: the limit of browsers (CA/Browser Forum, Baseline Requirements 6.3.2), minus a day, as the last
-#: second counts.
+#: Validity: the limit of browsers (CA/Browser Forum, Baseline Requirements 6.3.2), minus a day.
 DAYS = 397
 #: Seconds before the end at which a certificate is renewed.
 _RENEWAL_SECONDS = 30 * 86400

@@ -86,8 +86,7 @@ class RunFolder:
         self._passwords = folder / "passwords.json"
 
     def prepare(self) -> None:
-        """Lock the folder until this process ends, and make missing files. Raises GatewayApiError and
-        OSError."""
+        """Lock the folder for this process, and make missing files. Raises GatewayApiError and OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = (self.folder / "lock").open("w")
         try:

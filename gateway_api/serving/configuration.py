@@ -67,8 +67,7 @@ def forget_configuration(server: Any) -> None:
 
 
 def read_address(settings: Settings) -> str:
-    """Return address and port of the running configuration, as gunicorn takes them. Raises Off, BadAddress
-    and CoreUnavailable."""
+    """Return the configured address and port for gunicorn. Raises Off, BadAddress and CoreUnavailable."""
     with closing(Client(settings.core_socket)) as client:
         running = CoreClient(client).get_settings()
     if running.auth_token is None:

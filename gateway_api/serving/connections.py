@@ -294,8 +294,7 @@ class TlsSocket(_WatchedSocket, SSLSocket):  # type: ignore[misc]
 
 
 def take_over(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:
-    """Return the watched socket of an accepted one. A context has `TlsSocket` as its class; the handshake
-    comes later."""
+    """Return the watched socket of an accepted one, before its handshake. A context makes a `TlsSocket`."""
     if client.family != socket.AF_UNIX:
         # The kernel would buffer megabytes for a client that does not read, and no deadline would notice.
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)

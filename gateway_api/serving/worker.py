@@ -375,8 +375,7 @@ def prepare_arbiter(server: Any) -> None:
 
 
 def _feed_watchdog(watchdog: Watchdog, server: Any) -> None:
-    """Report each turn of the arbiter's loop to the watchdog of systemd. The loop itself ends workers that
-    hang."""
+    """Report each turn of the arbiter's loop, which ends workers that hang, to the watchdog of systemd."""
     # Weak, as a worker must not keep the arbiter.
     promote = weakref.WeakMethod(server.maybe_promote_master)
 

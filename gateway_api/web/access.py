@@ -25,8 +25,7 @@ _NO_TOKEN = "The running configuration has no api.auth_token"  # noqa: S105 - a 
 _SHORT_TIMEOUT = 0.2
 #: Header in each request of the live page, and its value.
 _PAGE_HEADER, _PAGE_VALUE = "X-Gateway-Page", "1"
-#: Start of the name of the cookie: no other host and no plain HTTP can set it (RFC 6265bis section
-#: 4.1.3.2).
+#: Start of the cookie's name: no other host and no plain HTTP can set it (RFC 6265bis section 4.1.3.2).
 _COOKIE_PREFIX = "__Host-gateway"
 _COOKIE: dict[str, Any] = {"secure": True, "httponly": True, "samesite": "Strict"}
 _PORT_OF_HOST = re.compile(r":([0-9]+)$")
@@ -67,8 +66,8 @@ def require_access(access: Access, *, without_core: bool = False) -> None:
 
 
 def find_claims() -> Claims | None:
-    """Return the claims of the current request's token, None without a valid token. For views that require
-    none."""
+    """Return the claims of the request's token; None without a valid token, which the view does not
+    require."""
     with suppress(NotAuthenticated):
         _identify_user(without_core=False)
         return get_request().claims

@@ -76,8 +76,7 @@ class Application(Flask):
             # werkzeug would merge leading slashes.
             if request.environ["PATH_INFO"].startswith("//"):
                 raise NotFound
-            # werkzeug would look for a route of websockets. A server may ignore the header (RFC 9110 section
-            # 7.8).
+            # werkzeug would look for a route of websockets. A server may ignore it (RFC 9110 section 7.8).
             request.environ.pop("HTTP_UPGRADE", None)
         return super().create_url_adapter(request)
 

@@ -72,8 +72,7 @@ class Compressor:
         return add_coding_headers(response, body.coding)
 
     def encode(self, plain: Body, coding: str | None) -> Body:
-        """Return the body with this coding; plain if the body is short, or the thread is busy for too
-        long."""
+        """Return the body with this coding; plain if it is short, or the thread is busy for too long."""
         if coding is None or len(plain) < MIN_BYTES:
             return plain
         encode = _ENCODERS[coding]

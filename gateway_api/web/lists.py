@@ -57,8 +57,7 @@ def list_operation(
 
 
 def _respond_with_whole(query: ListSelection, fetch: Callable[[], bytes], version: str | None) -> Response:
-    """Respond with a whole list. The version was read before the list: a list that is newer than its version
-    does no harm."""
+    """Respond with a whole list. The version was read before the list, which may be newer."""
     # Weak: responses with the same version may have other bytes.
     etag = None if version is None else {"ETag": f'W/"{version}"'}
     if get_request().has_current(version):

@@ -36,8 +36,8 @@ _log = logging.getLogger(__name__)
 
 _EXTENSION = "metrics"
 
-#: Bounds of the histogram, in seconds: dense where most responses are, up to the longest that any operation
-#: but a commit may take.
+#: Bounds of the histogram, in seconds: dense where most responses are, up to the longest one without a
+#: commit.
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1, 5)
 #: Seconds for which later scrapes get the same text. Prometheus scrapes every 5 to 60 seconds.
 KEPT_SECONDS = 1.0
@@ -64,8 +64,7 @@ class Scrapes:
         self._made_at: float | None = None
 
     def read(self) -> str:
-        """Return the text, made now or within the last second. Scrapes that arrive meanwhile wait for the
-        text."""
+        """Return the text, made now or within the last second. Scrapes that arrive meanwhile wait."""
         with self._one_at_a_time:
             if self._made_at is None or self._clock() - self._made_at >= KEPT_SECONDS:
                 self._text = self._make()
@@ -79,8 +78,7 @@ def install(app: Flask, user_services: UserServices) -> None:
     """Count every request, and prepare the scrapes. To be called before the `install` of other modules, so
     that these hooks run first before a request, and last after it."""
     registry = CollectorRegistry()
-    # Adds up the files of all workers. The exporter's class for gunicorn does not start in a folder without
-    # room.
+    # Adds up the files of all workers. The exporter's class for gunicorn would not start on a full disk.
     exporter = PrometheusMetrics.for_app_factory(path=None, export_defaults=False, registry=registry)
     if counters.has_room():
         exporter.export_defaults(BUCKETS, route, prefix="gateway_api", app=app)
@@ -92,8 +90,7 @@ def install(app: Flask, user_services: UserServices) -> None:
 
     @app.after_request
     def _limit_method(response: Response) -> Response:
-        # Just before the exporter's hook, for which the method is a label. Without a route it may be any
-        # text.
+        # Just before the exporter's hook. The method is a label, and may be any text without a route.
         request = get_request()
         if request.url_rule is None:
             request.method = "other"

@@ -257,8 +257,8 @@ def _describe_deliveries() -> dict[str, Any]:
     }
 
 
-#: By the type of a number. Without a format, generated clients in Go and Java read rates, counters and times
-#: into 32 bits.
+#: Formats by type. Without them, generated clients in Go and Java read rates, counters and times into 32
+#: bits.
 _FORMATS = {"integer": "int64", "number": "double"}
 
 

@@ -41,8 +41,7 @@ class Passed(Generic[T]):
 
 
 def pass_records(raw: Iterable[msgspec.Raw], record: type[T]) -> tuple[T, ...]:
-    """Return JSON as records of a struct. It passes through unparsed: only the encoder may read these
-    records."""
+    """Return JSON as records of a struct, which passes through unparsed: only the encoder may read them."""
     return cast(tuple[T, ...], tuple(raw))
 
 
@@ -94,16 +93,14 @@ class ApiOperation:
     #: Structs of a stream's events by event name. Events of a `resumable` stream have ids.
     events: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
     resumable: bool = True
-    #: Headers besides those of every response and of what the function returns, and headers that may be
-    #: there.
+    #: Headers besides those of every response and of the returned type, and headers that may be there.
     more_headers: tuple[str, ...] = ()
     may_have: tuple[str, ...] = ()
     #: Statuses besides those of every operation with this access and request.
     errors: tuple[int, ...] = ()
     #: Whether a client that sends the current ETag gets 304.
     conditional: bool = True
-    #: Whether the response is compressed for a client that accepts that. Never with a secret
-    #: (`web/compression.py`).
+    #: Whether the response has no secret, and so may be compressed (`web/compression.py`).
     compressed: bool = False
 
     @cached_property
@@ -230,8 +227,7 @@ def require_operations(app: Flask) -> None:
 
 
 def _find_operation(app: Flask, endpoint: str) -> ApiOperation:
-    """Return the operation of an endpoint. Raises RuntimeError for a view without one, which nobody may
-    call."""
+    """Return the operation of an endpoint. Raises RuntimeError for a view without one."""
     found = getattr(app.view_functions[endpoint], "operation", None)
     if not isinstance(found, ApiOperation):
         raise RuntimeError(f"the view {endpoint} has no operation")
@@ -240,8 +236,7 @@ def _find_operation(app: Flask, endpoint: str) -> ApiOperation:
 
 @dataclass(frozen=True)
 class Route:
-    """Operation at a path, as in OpenAPI. `name` is the endpoint, `<blueprint>.<view>`, as in the audit log
-    and the document."""
+    """Operation at a path, as in OpenAPI. `name` is the endpoint, `<blueprint>.<view>`."""
 
     name: str
     method: str
@@ -254,7 +249,7 @@ class Route:
 
 
 def find_routes(app: Flask) -> Iterator[Route]:
-    """Yield the routes of the application, in their order. Raises RuntimeError for a view without an
+    """Yield the routes of the application in their order. Raises RuntimeError for a view without
     operation."""
     for rule in app.url_map.iter_rules():
         (method,) = (rule.methods or set()) - SAFE_METHODS or {"GET"}

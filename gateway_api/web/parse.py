@@ -93,8 +93,7 @@ def _read_json_object(request: ApiRequest, *, optional: bool) -> dict[str, Any]:
         # One byte more tells a body that fits from one that was cut to fit.
         data = request.stream.read(MAX_BODY_BYTES + 1)
     except Exception as error:
-        # PEP 3333 leaves open what the server's reader raises for wrong framing. The cause is always the
-        # client.
+        # PEP 3333 leaves open what the server's reader raises for wrong framing by a client.
         raise Invalid(Problem("", "invalid", "The body could not be read")) from error
     if len(data) > MAX_BODY_BYTES:
         raise RequestEntityTooLarge

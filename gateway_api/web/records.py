@@ -45,8 +45,7 @@ _CursorOfPage = Annotated[str | None, about("`cursor` of the next page, null on 
 
 @cache
 def make_list_record(method: type[Method[Any]]) -> type[msgspec.Struct]:
-    """Return the record of a list, made of the reply of the core or the hub. Only pages have a total and a
-    cursor."""
+    """Return the record of a list, made of the reply to a method. Only pages have a total and a cursor."""
     reply = reply_of(method)
     hints = get_type_hints(reply)
     record = get_args(hints[list_field(method)])[0]

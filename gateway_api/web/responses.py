@@ -22,8 +22,7 @@ _Headers = dict[str, str] | None
 
 
 def encode_list(parts: ListParts) -> bytes:
-    """Return the envelope with a list. Other requests have their turns between its arrays: a list of 100,000
-    sessions has 40 MB."""
+    """Return the envelope with a list, which may have 40 MB. Other requests have turns between its arrays."""
     # Without a copy of the whole: `getvalue` returns the bytes that the buffer has.
     buffer = BytesIO()
     buffer.write(b'{"status":"ok","data":{"%s":[' % parts.name.encode())

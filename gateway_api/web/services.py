@@ -26,8 +26,7 @@ EXTENSION = "gateway-api"
 
 
 class WorkerServices:
-    """Services for the routes of either profile. To be made in the process that uses them, not before its
-    fork."""
+    """Services for the routes of either profile. To be made after the fork, in the process that uses them."""
 
     def __init__(self, settings: Settings, *, batches: bool = False) -> None:
         pool = gevent.get_hub().threadpool

@@ -76,8 +76,7 @@ def encode_list(parts: ListParts) -> bytes:
 
 
 def format_uptime(since: float, now: float) -> str:
-    """Return the time between two moments, in epoch seconds, as `1d 02:03:04`. Never negative: the two clocks
-    may differ."""
+    """Return the time between two moments, in epoch seconds, as `1d 02:03:04`; 0 if clocks differ."""
     minutes, seconds = divmod(max(0, int(now - since)), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -201,8 +201,7 @@ class Search(Generic[F]):
 
 
 class _PagedQuery(Schema):
-    """Schema of a query for a whole list, or for a page of the list. Loaded as a Search for what is
-    `made`."""
+    """Schema of a query for a whole list, or for a page of it. Loaded as a Search for what is `made`."""
 
     limit = _make_limit("Most records of a page.")
     cursor = _make_cursor("The `next_cursor` of the page before, with `limit`.")
@@ -305,8 +304,7 @@ def _make_filter(name: str, column: Column) -> ParsedField:
 
 
 def _find_parser(kind: type[Any]) -> _Parser:
-    """Return the parser of values of a type, and its JSON Schema. Members of enumerations may be in any
-    case."""
+    """Return the parser for a type, and its JSON Schema. Members of enumerations may be in any case."""
     if kind is int:
         return _make_whole_parser(0, (1 << 63) - 1, "must be an integer from 0")
     if not issubclass(kind, Enumeration):
@@ -409,8 +407,7 @@ class _WindowQuery(Schema):
 
 
 class FlappingQuery(_WindowQuery):
-    """Schema of a window of time, loaded as `since` and `until` in epoch seconds, and of the most
-    subscribers."""
+    """Schema of a window, loaded as `since` and `until` in epoch seconds, and of the most subscribers."""
 
     default_seconds = 86_400
 

@@ -39,8 +39,7 @@ from gateway_contract.core.jobs import MOST_PER_SECOND, PER_SECOND
 from gateway_contract.core.sessions import LONGEST_EXPIRY, EventName
 from gateway_contract.events import DEFAULT_EVENTS
 
-#: Pattern of a rate: a number that is not 0, and a unit. JSON Schema cannot express the least and the largest
-#: rate.
+#: Pattern of a rate: a number that is not 0, and a unit. It cannot express the least and the largest rate.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
 _BIT = "[bB][iI][tT](?:/[sS])?"
 _UNIT = f"(?:[kmgtKMGT]?(?:{_BIT})?|[kmgKMG][iI]{_BIT}|[kmgKMG]b[pP][sS])"
