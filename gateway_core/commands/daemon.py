@@ -63,19 +63,19 @@ def add_core_options(function: Callable[..., int]) -> Callable[..., int]:
     for option in (
         click.option(
             "--boot-id", metavar="BOOT_ID",
-            help="of the machine, where /proc/sys cannot be read: systemd's %b",
+            help="boot id of the machine, if /proc/sys cannot be read: systemd's %b",
         ),
         click.option(
-            "--users", metavar="USERS", type=path, help="users to begin with if --factory has none, in JSON"
+            "--users", metavar="USERS", type=path, help="first users, if --factory has none: a JSON document"
         ),
         click.option(
-            "--factory", metavar="FACTORY", type=path, help="the configuration to begin with, a JSON document"
+            "--factory", metavar="FACTORY", type=path, help="first configuration: a JSON document"
         ),
         click.option(
             "--configuration", metavar="CONFIGURATION", type=path, required=True,
-            help="the folder of the configuration",
+            help="folder of the configuration",
         ),
-        click.option("--socket", metavar="SOCKET", type=path, required=True, help="where to listen"),
+        click.option("--socket", metavar="SOCKET", type=path, required=True, help="socket of the core"),
     ):  # fmt: skip
         function = option(function)
     return function

@@ -19,16 +19,16 @@ from gateway_core.sessions.journal import Journal
 @add_core_options
 @click.option(
     "--sessions", metavar="SESSIONS", type=click.IntRange(0, MAX_SESSIONS), default=200,
-    help="at the start",
+    help="sessions at the start",
 )  # fmt: skip
 @click.option(
     "--arrivals", metavar="ARRIVALS", type=click.FloatRange(0, 20_000), default=0.0,
-    help="per second, at the mean",
+    help="mean arrivals per second",
 )  # fmt: skip
-@click.option("--seed", metavar="SEED", type=int, default=1, help="the same seed, the same subscribers")
+@click.option("--seed", metavar="SEED", type=int, default=1, help="the same seed gives the same subscribers")
 @click.option(
     "--full-rate", is_flag=True,
-    help="subscribers use all of their rates all the time, and not less by the hour of the day",
+    help="subscribers use their full rates all the time, instead of more in the evening than at night",
 )  # fmt: skip
 def lab(
     sessions: int, arrivals: float, seed: int, full_rate: bool, configuration: Path, **options: Any

@@ -78,25 +78,25 @@ class SetupOptions:
 
 
 @click.command()
-@click.option("--trunk", multiple=True, metavar="NAME", help="an interface with VLANs of subscribers")
-@click.option("--uplink", multiple=True, metavar="NAME", help="an interface to the rest of the network")
+@click.option("--trunk", multiple=True, metavar="NAME", help="interface with VLANs of subscribers")
+@click.option("--uplink", multiple=True, metavar="NAME", help="interface to the rest of the network")
 @click.option(
     "--source", multiple=True, type=click.Choice(tuple(SOURCE_DAEMONS)),
-    help="of sessions; by default those that are installed",
+    help="source of sessions; by default the installed ones",
 )  # fmt: skip
 @click.option(
     "--frr", type=click.Choice(("keep", "replace", "remove")),
-    help="what happens to a BGP instance of FRR that is not the gateway's; or remove what is",
+    help="keep or replace a BGP instance of FRR that is not the gateway's, or remove the gateway's part",
 )  # fmt: skip
 @click.option("--range", default="", metavar="CIDR", help="addresses of subscribers")
 @click.option(
     "--api-address", default="", metavar="ADDRESS",
-    help=f"the only address at which the API listens, or {_ALL_ADDRESSES} for each of the gateway",
+    help=f"address at which the API listens, or {_ALL_ADDRESSES} for each address of the gateway",
 )  # fmt: skip
 def setup(**options: Any) -> int:
     """Checks this machine for a gateway on Linux, and writes its first configuration.
 
-    On a terminal, it asks for what no flag says.
+    On a terminal, it asks for the options that are missing.
     """
     try:
         ask = _ask if sys.stdin.isatty() else None
@@ -363,7 +363,7 @@ def _ask(question: str) -> str:
 @add_core_options
 @click.option(
     "--source", "sources", multiple=True, type=click.Choice(tuple(SOURCE_DAEMONS)),
-    help="of sessions, repeated for several; by default accel-ppp or else what Debian has, if installed",
+    help="source of sessions, repeatable; by default accel-ppp or else the daemons of Debian, if installed",
 )  # fmt: skip
 def linux(sources: Sequence[str], **options: Any) -> int:
     """Serves real subscribers of this machine, until SIGTERM or SIGINT."""
