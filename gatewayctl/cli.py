@@ -21,7 +21,7 @@ from click.shell_completion import CompletionItem
 from gateway_contract import program
 from gatewayctl import terminal
 from gatewayctl.client.contexts import Context, ContextsFile
-from gatewayctl.client.gateway import Record, RemoteGateway, Renewal, create_renewal
+from gatewayctl.client.gateway import Record, RemoteGateway, Renewal, log_in
 from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoResponse
 from gatewayctl.results import (
     TABLE,
@@ -280,7 +280,13 @@ def create_gateway(ctx: click.Context, context: Context, renew: Renewal | None =
 
 def get_gateway(ctx: click.Context) -> RemoteGateway:
     """Return the gateway that the user chose. Raises ClientError."""
-    return create_gateway(ctx, get_context(ctx), create_renewal(ContextsFile(os.environ), ask_login))
+    return create_gateway(ctx, get_context(ctx), _renew_token)
+
+
+def _renew_token(gateway: RemoteGateway) -> str | None:
+    """Log in again, and return the new token; None without a username and password."""
+    login = ask_login(gateway.context)
+    return log_in(RemoteGateway(gateway.context), ContextsFile(os.environ), *login).token if login else None
 
 
 def get_gateways(ctx: click.Context) -> list[RemoteGateway]:

@@ -91,17 +91,12 @@ def format_csv(records: Sequence[Any], guard: Callable[[Any], str] = str) -> str
 def format_csv_line(cells: Sequence[str]) -> str:
     """Return one line of CSV, without its end. Cells that begin or end with spaces are quoted, because many
     programs strip unquoted cells."""
-    line = ",".join(_quote(cell) if _NEEDS_QUOTES.search(cell) else cell for cell in cells)
+    quoted = ('"' + cell.replace('"', '""') + '"' if _NEEDS_QUOTES.search(cell) else cell for cell in cells)
     # Readers skip an empty line.
-    return line or _quote("")
+    return ",".join(quoted) or '""'
 
 
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
-
-
-def _quote(cell: str) -> str:
-    doubled = cell.replace('"', '""')
-    return f'"{doubled}"'
 
 
 def _format_cell(value: Any) -> Any:

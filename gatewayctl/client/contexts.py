@@ -170,10 +170,6 @@ class ContextsFile:
         except OSError as error:
             raise BadContext(f"cannot write the contexts to {self.path}: {error}") from error
 
-    def store(self, context: Context, *, current: bool = False) -> None:
-        """Add or replace a context, and make it the current one if `current`. Raises BadContext."""
-        self.edit(lambda contexts: contexts.add(context, current=current))
-
 
 def _parse_context(name: str, fields: Mapping[str, Any]) -> Context:
     """Return the context of a record in the file. Raises TypeError for a field that is not a text."""

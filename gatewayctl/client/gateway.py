@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway_contract import version
@@ -152,7 +153,7 @@ class RemoteGateway:
             if not isinstance(document, dict):
                 raise TypeError("not an object")
         except (ValueError, TypeError, OSError) as error:
-            raise _reject_response(response.url) from error
+            raise NoResponse(f"the response from {response.url} is not from a gateway") from error
         if not response.ok:
             raise self._create_error(response, document)
         return Answer(
@@ -186,24 +187,10 @@ def log_in(
     document = gateway.send("POST", "/auth/login", {"username": username, "password": password})
     token = document.get("access_token") if isinstance(document, dict) else None
     if not isinstance(token, str) or not is_token(token):
-        raise _reject_response(gateway.context.url)
+        raise NoResponse(f"the response from {gateway.context.url} is not from a gateway")
     context = replace(gateway.context, username=username, token=token)
-    file.store(context, current=current)
+    file.edit(lambda contexts: contexts.add(context, current=current))
     return context
-
-
-def create_renewal(file: ContextsFile, ask_login: Callable[[Context], tuple[str, str] | None]) -> Renewal:
-    """Return a function that logs in again with the username and password from `ask_login`."""
-
-    def renew(gateway: RemoteGateway) -> str | None:
-        login = ask_login(gateway.context)
-        return log_in(RemoteGateway(gateway.context), file, *login).token if login else None
-
-    return renew
-
-
-def _reject_response(url: str) -> NoResponse:
-    return NoResponse(f"the response from {url} is not from a gateway")
 
 
 def _iterate_lines(response: requests.Response) -> Iterator[bytes]:
@@ -253,6 +240,9 @@ _POLL_SECONDS = 3.0
 
 #: Name of the event of a failed sign-on.
 SIGN_ON_FAILED = "sign_on_failed"
+
+#: Key of a failed sign-on in the history.
+_get_key = itemgetter("username", "mac_address", "access_interface", "reason", "first_at")
 
 #: Function that tells the user about a lost connection.
 Notify = Callable[[str], None]
@@ -350,8 +340,3 @@ class SignOnFollower:
         changed = [each for each in records if before.get(_get_key(each)) != each["attempts"]]
         self._since = max((each["last_at"] for each in records), default=self._since)
         return sorted(changed, key=lambda each: int(each["last_at"]))
-
-
-def _get_key(record: Record) -> tuple[Any, ...]:
-    names = ("username", "mac_address", "access_interface", "reason", "first_at")
-    return tuple(record[name] for name in names)

@@ -5,7 +5,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -80,8 +80,7 @@ def events(
         # In a header, the API treats an invalid id as one that is too old.
         raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
     signals = SignalWatcher()
-    signals.install()
-    printer = _EventPrinter(StreamPrinter(cli.get_format(ctx), _FIELDS), user, trunk)
+    print_event = partial(_print_event, StreamPrinter(cli.get_format(ctx), _FIELDS), user, trunk)
     is_all = cli.get_shared_option(ctx, "all")
     gateways = cli.get_gateways(ctx)
     sources = []
@@ -96,12 +95,12 @@ def events(
     try:
         if len(sources) == 1:
             for event in sources[0].follower.follow():
-                printer.print(event, None)
+                print_event(event, None)
         else:
             if not is_all:
                 # A thread cannot ask for a password.
                 gateways[0].get("/subscribers/summary")
-            _follow_all(sources, printer)
+            _follow_all(sources, print_event)
     finally:
         for context, follower in sources:
             if context is None and isinstance(follower, EventFollower) and follower.last:
@@ -117,9 +116,6 @@ class SignalWatcher:
 
     def __init__(self) -> None:
         self._number: int | None = None
-
-    def install(self) -> None:
-        """Install the handlers of both signals."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
 
@@ -143,7 +139,7 @@ def _notify(signals: SignalWatcher, context: str | None, text: str) -> None:
     complain([text], context)
 
 
-def _follow_all(sources: Sequence[_Source], printer: "_EventPrinter") -> None:
+def _follow_all(sources: Sequence[_Source], print_event: Callable[[Event, str | None], None]) -> None:
     """Follow each source in a thread of its own. If a gateway refuses a request, the others continue."""
     received: queue.SimpleQueue[tuple[str | None, Event | ClientError]] = queue.SimpleQueue()
 
@@ -160,28 +156,23 @@ def _follow_all(sources: Sequence[_Source], printer: "_EventPrinter") -> None:
     while left:
         context, event = received.get()
         if isinstance(event, Event):
-            printer.print(event, context)
+            print_event(event, context)
         else:
             complain(event.lines, context)
             left, status = left - 1, max(status, event.status)
     raise click.exceptions.Exit(status)
 
 
-class _EventPrinter:
-    """Printer of the events of a user and of a trunk, None for all. A gap is always printed."""
-
-    def __init__(self, printer: StreamPrinter, user: str | None, trunk: str | None) -> None:
-        self._printer = printer
-        self._user = user
-        self._trunk = trunk
-
-    def print(self, event: Event, context: str | None) -> None:
-        trunk, _, _ = str(event.data.get("access_interface")).partition(".")
-        is_wanted = self._user in (None, event.data.get("username")) and self._trunk in (None, trunk)
-        if event.name == "gap" or is_wanted:
-            contexts = {} if context is None else {CONTEXT: context}
-            record = {**contexts, "event_id": event.id or None, "event": event.name, **event.data}
-            self._printer.print(record, "  ".join([*contexts.values(), _format_event(event)]))
+def _print_event(
+    printer: StreamPrinter, user: str | None, trunk: str | None, event: Event, context: str | None
+) -> None:
+    """Print an event of a user and of a trunk, None for all. A gap is always printed."""
+    event_trunk, _, _ = str(event.data.get("access_interface")).partition(".")
+    is_wanted = user in (None, event.data.get("username")) and trunk in (None, event_trunk)
+    if event.name == "gap" or is_wanted:
+        contexts = {} if context is None else {CONTEXT: context}
+        record = {**contexts, "event_id": event.id or None, "event": event.name, **event.data}
+        printer.print(record, "  ".join([*contexts.values(), _format_event(event)]))
 
 
 def _format_event(event: Event) -> str:

@@ -144,10 +144,6 @@ def _describe_change(record: Record) -> str:
     match record:
         case {"before": {"diff": str(diff)}, "after": {"committed": True}} if diff:
             return f"{message}: {escape(', '.join(diff.splitlines()))}"
-        case {"action": str(action), "before": {"cut": True}} if action.endswith(".commit"):
-            return (
-                f"{message}; the difference is too long for the audit log: gatewayctl config compare has it"
-            )
     return message
 
 

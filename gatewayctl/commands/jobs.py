@@ -1,8 +1,6 @@
 """Jobs of the gateway: work on many sessions, which continues without this command."""
 
 import time
-from collections.abc import Callable
-from typing import Any
 from urllib.parse import quote
 
 import click
@@ -24,18 +22,14 @@ _RUNNING = "running"
 _POLL_SECONDS = 0.5
 
 
-def add_where_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a command that can start a job."""
-    fields = {**dict.fromkeys(SessionFilter.__struct_fields__), "type": SessionTypeFilter}
-    where = click.option(
-        "--where", "filter", metavar="FIELD=VALUE", multiple=True, callback=cli.parse_filters,
-        type=complete_condition(fields),
-        help="All sessions that match, as a job of the gateway: type, username, interface, search, ...",
-    )  # fmt: skip
-    per_second = click.option(
-        "--per-second", metavar="N", type=int, help="The largest number of sessions per second, for a job."
-    )
-    return where(per_second(function))
+where_option = click.option(
+    "--where", "filter", metavar="FIELD=VALUE", multiple=True, callback=cli.parse_filters,
+    type=complete_condition({**dict.fromkeys(SessionFilter.__struct_fields__), "type": SessionTypeFilter}),
+    help="All sessions that match, as a job of the gateway: type, username, interface, search, ...",
+)  # fmt: skip
+per_second_option = click.option(
+    "--per-second", metavar="N", type=int, help="The largest number of sessions per second, for a job."
+)
 
 
 def preview_change(gateway: RemoteGateway, path: str, body: Record) -> tuple[Report, bool]:

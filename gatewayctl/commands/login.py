@@ -10,7 +10,7 @@ import click
 
 from gatewayctl import cli, terminal
 from gatewayctl.client.contexts import DEFAULT_URL, Context, ContextsFile
-from gatewayctl.client.gateway import RemoteGateway, log_in
+from gatewayctl.client.gateway import log_in
 from gatewayctl.errors import CommandError, ExitStatus, LoginRequired
 from gatewayctl.results import HIGH, IDENTITY, LOW, Column, ResultList, show
 from gatewayctl.terminal import ask_password, ask_username
@@ -56,9 +56,11 @@ def login(
     file = ContextsFile(os.environ)
     context = _find_context(ctx, file, url, ca)
     gateway = cli.create_gateway(ctx, context)
-    if if_needed and context.token and _accepts_token(gateway):
-        terminal.show(escape(f"still logged in to {context.url}"))
-        return
+    if if_needed and context.token:
+        with suppress(LoginRequired):
+            gateway.get("/subscribers/summary")
+            terminal.show(escape(f"still logged in to {context.url}"))
+            return
     name = username or context.username or ask_username(context)
     context = log_in(gateway, file, name, ask_password(name, password), current=True)
     terminal.show(escape(f"logged in to {context.url} as {name}, context {context.name}"))
@@ -77,15 +79,6 @@ def _find_context(ctx: click.Context, file: ContextsFile, url: str | None, ca: s
     return replace(context, ca=str(Path(path).absolute()) if path else None)
 
 
-def _accepts_token(gateway: RemoteGateway) -> bool:
-    """Return True if a gateway accepts the token of its context. Raises ClientError for another failure."""
-    try:
-        gateway.get("/subscribers/summary")
-    except LoginRequired:
-        return False
-    return True
-
-
 @cli.command()
 @cli.context_option
 @click.option("--everywhere", is_flag=True, help="End all tokens of the user.")
@@ -102,7 +95,7 @@ def logout(ctx: click.Context, everywhere: bool) -> None:
             gateway.send("POST", "/auth/logout-everywhere", {})
         else:
             gateway.send("POST", "/auth/logout")
-    ContextsFile(os.environ).store(replace(context, token=None))
+    ContextsFile(os.environ).edit(lambda contexts: contexts.add(replace(context, token=None)))
     terminal.show(escape(f"logged out of {context.url}"))
 
 

@@ -354,7 +354,8 @@ def _rate_option(name: str, field: str, help: str) -> Callable[[cli.Decorated], 
     "--until", type=TimeType(ahead=True),
     help="The former rates return then: 06:00, tomorrow 06:00, 2026-12-24, ISO 8601 or epoch seconds.",
 )  # fmt: skip
-@jobs.add_where_options
+@jobs.where_option
+@jobs.per_second_option
 @click.option("--file", metavar="FILE", help="Rates of many sessions, as CSV; - is standard input.")
 @click.option("--skip-bad", is_flag=True, help="Ignore bad lines of the file.")
 @click.option("--offline-ok", is_flag=True, help="An offline subscriber is not a failure.")

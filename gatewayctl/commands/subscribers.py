@@ -141,7 +141,8 @@ def summary(gateway: RemoteGateway) -> Sheet:
 @click.option(
     "--interface", metavar="NAME", type=_interface_type, help="All sessions on this access interface."
 )
-@jobs.add_where_options
+@jobs.where_option
+@jobs.per_second_option
 @cli.dry_run_option
 @cli.yes_option
 @cli.change_command

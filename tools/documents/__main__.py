@@ -25,7 +25,7 @@ def generate_files() -> dict[str, str]:
         "etc/routes.txt": format_routes(),
         f"gateway_contract/{CORE.name}.varlink": interface_text(CORE),
         f"gateway_api/hub/{HUB.name}.varlink": interface_text(HUB),
-        "etc/gateway-api.env": pages.generate_environment_file(),
+        "etc/gateway-api.env": pages.render("gateway-api.env.j2"),
         **{f"etc/man/{name}": text for name, text in pages.generate_man_pages().items()},
         **{
             f"etc/completion/{name}": generate_program(gatewayctl, shell)

@@ -51,24 +51,19 @@ _ENUMERATIONS = {
 def generate_reference() -> dict[str, str]:
     """Return pages of the reference by file name."""
     return {
-        "commands.md": _render("commands.md.j2", command=gatewayctl),
-        "configuration.md": _render("configuration.md.j2", configuration=ROOT, effects=list(_list_effects())),
-        "environment.md": _render("environment.md.j2"),
-        "values.md": _render("values.md.j2", reasons=_REASONS, enumerations=_ENUMERATIONS),
+        "commands.md": render("commands.md.j2", command=gatewayctl),
+        "configuration.md": render("configuration.md.j2", configuration=ROOT, effects=list(_list_effects())),
+        "environment.md": render("environment.md.j2"),
+        "values.md": render("values.md.j2", reasons=_REASONS, enumerations=_ENUMERATIONS),
     }
-
-
-def generate_environment_file() -> str:
-    """Return `etc/gateway-api.env`: each variable as a comment, with its default."""
-    return _render("gateway-api.env.j2")
 
 
 def generate_man_pages() -> dict[str, str]:
     """Return all man pages by file name."""
     return {
-        "gateway-api.8": _render("gateway-api.8.j2", name="gateway-api", section=8, command=api),
-        "gateway-core.8": _render("gateway-core.8.j2", name="gateway-core", section=8, command=core),
-        "gateway-api.env.5": _render("gateway-api.env.5.j2", name="gateway-api.env", section=5),
+        "gateway-api.8": render("gateway-api.8.j2", name="gateway-api", section=8, command=api),
+        "gateway-core.8": render("gateway-core.8.j2", name="gateway-core", section=8, command=core),
+        "gateway-api.env.5": render("gateway-api.env.5.j2", name="gateway-api.env", section=5),
         **generate_command_pages(gatewayctl),
     }
 
@@ -80,11 +75,12 @@ def generate_command_pages(root: click.Group) -> dict[str, str]:
     for path, command in commands.items():
         name = path.replace(" ", "-")
         template = "gatewayctl.1.j2" if command is root else "gatewayctl-command.1.j2"
-        pages[f"{name}.1"] = _render(template, name=name, path=path, section=1, command=command)
+        pages[f"{name}.1"] = render(template, name=name, path=path, section=1, command=command)
     return pages
 
 
-def _render(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
+    """Return the text of a template."""
     return _create_environment().get_template(template).render(**values)
 
 

@@ -31,7 +31,6 @@ def test_a_signal_ends_the_following_while_a_lost_connection_is_freed(
 ) -> None:
     with patch("signal.signal") as installed:
         signals = SignalWatcher()
-        signals.install()
     assert (number, signals._handle) in [call.args for call in installed.call_args_list]
     signals.check()
     connection = Connection(signals, number)
