@@ -17,7 +17,7 @@ from gateway_contract.base.durable import is_unwritable
 from gateway_contract.base.logs import LOG
 
 #: The variable in which prometheus_client looks for the folder.
-_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 #: Bytes of a file by its kind: enough for the labels, which are the methods, routes and statuses of the API.
 FILE_BYTES = {"histogram": 3 << 20, "counter": 1 << 16, "gauge_max": 1 << 12, "gauge_livesum": 1 << 12}
 
@@ -29,7 +29,7 @@ _without_room = mmap.mmap(-1, mmap.PAGESIZE)
 def prepare(folder: Path) -> None:
     """Make the folder, before prometheus_client is imported. Raises OSError, except where its parent is full
     or read-only: the workers try again."""
-    os.environ[_FOLDER] = str(folder)
+    os.environ[_FOLDER_VARIABLE] = str(folder)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
@@ -39,7 +39,7 @@ def prepare(folder: Path) -> None:
 
 def delete_former() -> None:
     """Delete the files of the last run. A file that cannot be deleted is logged, and still counted."""
-    for file in Path(os.environ[_FOLDER]).glob("*"):
+    for file in Path(os.environ[_FOLDER_VARIABLE]).glob("*"):
         try:
             file.unlink()
         except OSError as error:
@@ -48,13 +48,13 @@ def delete_former() -> None:
 
 def find_ended_worker(known: Container[int | None]) -> int | None:
     """Return the id of an unknown process that has left files, None without any."""
-    pids = (int(file.stem.rpartition("_")[2]) for file in Path(os.environ[_FOLDER]).glob("*.db"))
+    pids = (int(file.stem.rpartition("_")[2]) for file in Path(os.environ[_FOLDER_VARIABLE]).glob("*.db"))
     return next((pid for pid in pids if pid not in known), None)
 
 
 def prepare_worker(ended: int | None) -> None:
     """Take over the files of a process that has ended, and make missing ones. Without room, log an error."""
-    folder, pid = Path(os.environ[_FOLDER]), os.getpid()
+    folder, pid = Path(os.environ[_FOLDER_VARIABLE]), os.getpid()
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         for kind, size in FILE_BYTES.items():

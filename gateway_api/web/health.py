@@ -22,7 +22,7 @@ from gateway_contract.core_client import CoreClient
 #: Seconds for the core and for the hub: a response about their health comes within a second while both hang.
 _CORE_TIMEOUT, _HUB_TIMEOUT = 0.4, 0.3
 
-_DAY = 86400
+_DAY_SECONDS = 86400
 #: Days before the end of a certificate from which on it is degraded. `gateway-api-setup` renews its own
 #: certificate 30 days before the end.
 _CERTIFICATE_DAYS = 21
@@ -75,7 +75,7 @@ class Host:
             return Dependency("certificate", DependencyState.UNKNOWN, message)
         if remaining <= 0:
             return Dependency("certificate", DependencyState.FAILED, "The TLS certificate has expired.")
-        days = remaining / _DAY
+        days = remaining / _DAY_SECONDS
         message = f"Days until the TLS certificate ends: {int(days)}."
         if self.keeps_former:
             message = f"{_FORMER_CERTIFICATE} {message}"

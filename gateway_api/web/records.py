@@ -85,13 +85,13 @@ class User(Record, frozen=True):
     expires_at: Annotated[int, about("When the token expires, in epoch seconds.", 1795275113)]
 
 
-_USER = {"username": "alice", "role": "operator", "expires_at": 1795275113}
+_SAMPLE_USER = {"username": "alice", "role": "operator", "expires_at": 1795275113}
 
 
 class SignedIn(Record, frozen=True):
     """The user of the token that came with the request."""
 
-    user: Annotated[User | None, about("The user; null without a valid token.", _USER)]
+    user: Annotated[User | None, about("The user; null without a valid token.", _SAMPLE_USER)]
 
 
 class Version(Record, frozen=True):
@@ -185,7 +185,7 @@ class RateChanged(Record, frozen=True, kw_only=True):
     ] = UNSET
 
 
-_PEER = {"10.255.0.2": {"hostname": "core1", "remoteAs": 64513, "pfxRcd": 1, "state": "Established"}}
+_SAMPLE_PEER = {"10.255.0.2": {"hostname": "core1", "remoteAs": 64513, "pfxRcd": 1, "state": "Established"}}
 
 
 class FrrSummary(Record, frozen=True):
@@ -195,7 +195,7 @@ class FrrSummary(Record, frozen=True):
         Object | UnsetType,
         about(
             "IPv4 unicast, as `show bgp summary json` has it. Absent without BGP.",
-            {"routerId": "10.255.0.1", "as": 64512, "peerCount": 1, "peers": _PEER},
+            {"routerId": "10.255.0.1", "as": 64512, "peerCount": 1, "peers": _SAMPLE_PEER},
         ),
     ] = UNSET
 

@@ -8,8 +8,7 @@ from flask import Blueprint
 
 from gateway_api.web import audit, records
 from gateway_api.web.access import ADMIN, ANY_ROLE
-from gateway_api.web.lists import select_records
-from gateway_api.web.operation import Passed, WithETag, operation
+from gateway_api.web.operation import Passed, WithETag, operation, select_records
 from gateway_api.web.request import get_request
 from gateway_api.web.schemas import queries, requests
 from gateway_api.web.services import core

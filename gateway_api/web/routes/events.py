@@ -10,8 +10,7 @@ from gateway_api.hub import interface as wire
 from gateway_api.hub.interface import LOGGED, PAUSE_AFTER
 from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
-from gateway_api.web.lists import select_records
-from gateway_api.web.operation import Created, operation
+from gateway_api.web.operation import Created, operation, select_records
 from gateway_api.web.request import get_caller, get_request
 from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas import queries, requests

@@ -7,8 +7,7 @@ from flask import Blueprint, url_for
 
 from gateway_api.web import audit, records
 from gateway_api.web.access import ADMIN, ANY_ROLE
-from gateway_api.web.lists import list_operation
-from gateway_api.web.operation import Created, Passed, operation, pass_records
+from gateway_api.web.operation import Created, Passed, list_operation, operation, pass_records
 from gateway_api.web.schemas import queries, requests
 from gateway_api.web.services import core
 from gateway_contract.contract import Page

@@ -6,8 +6,7 @@ from flask import Blueprint
 from gateway_api.history.traffic import TrafficSpan, read_traffic
 from gateway_api.web import records
 from gateway_api.web.access import ANY_ROLE
-from gateway_api.web.lists import list_operation
-from gateway_api.web.operation import Passed, operation
+from gateway_api.web.operation import Passed, list_operation, operation
 from gateway_api.web.schemas import queries
 from gateway_api.web.services import core, history
 from gateway_contract.configuration import Demux

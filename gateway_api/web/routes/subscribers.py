@@ -11,8 +11,7 @@ from gateway_api.history.sessions import HistoryFilter, find_flapping, find_sess
 from gateway_api.history.sign_ons import find_failed_sign_ons
 from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
-from gateway_api.web.lists import list_operation
-from gateway_api.web.operation import Passed, operation, pass_records
+from gateway_api.web.operation import Passed, list_operation, operation, pass_records
 from gateway_api.web.request import get_caller
 from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas import queries, requests

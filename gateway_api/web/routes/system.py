@@ -8,9 +8,8 @@ from gateway_api.audit.record import Filter
 from gateway_api.web import records
 from gateway_api.web.access import ADMIN, ALWAYS, ANY_ROLE
 from gateway_api.web.health import check_core, check_hub
-from gateway_api.web.lists import list_operation
 from gateway_api.web.metrics import get_scrapes
-from gateway_api.web.operation import operation, pass_records
+from gateway_api.web.operation import list_operation, operation, pass_records
 from gateway_api.web.schemas import queries
 from gateway_api.web.services import core, get_user_services, hub
 from gateway_contract.core.health import ListFaults, worst

@@ -8,8 +8,7 @@ from flask import Blueprint
 
 from gateway_api.web import records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
-from gateway_api.web.lists import list_operation
-from gateway_api.web.operation import Passed, WithETag, operation
+from gateway_api.web.operation import Passed, WithETag, list_operation, operation
 from gateway_api.web.request import get_request
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas import queries, requests
