@@ -51,7 +51,7 @@ class Peer:
     gone: float = float("inf")
 
     def row(self, columns: Sequence[str], age: int) -> list[bytes]:
-        """Its cells. `age` is the uptime in seconds."""
+        """Return the cells of the session's row. `age` is the uptime in seconds."""
         states = {"starting": "start", "finishing": "finish"}
         cells = {
             "netns": "def", "ifname": self.ifname, "username": self.username, "ip": self.ip or self.ip6,
@@ -129,11 +129,11 @@ class World:
 
     @property
     def password(self) -> str | None:
-        """That of the command line, for connections from now on."""
+        """Password of the command line, for connections from now on."""
         return self.faults.password or self._password
 
     def command(self, line: str) -> bytes:
-        """The reply, as accel-ppp's."""
+        """Return the reply of accel-ppp to a command line."""
         self.commands.append(line)
         match line.split():
             case ["show", "version"]:
@@ -196,7 +196,7 @@ class World:
 
 
 def table(columns: list[str], rows: list[list[bytes]]) -> bytes:
-    """Every column is as wide as its widest cell; a name stands in the middle, half a place to the left."""
+    """Return a table of accel-ppp: each column as wide as its widest cell, names in the middle."""
     widths = [
         max(len(name), *(len(row[place]) for row in rows)) if rows else len(name)
         for place, name in enumerate(columns)
@@ -213,7 +213,7 @@ def table(columns: list[str], rows: list[list[bytes]]) -> bytes:
 
 
 def stat(radius: tuple[bool, int, int, int] | None, uptime: int = 6) -> bytes:
-    """As `show stat`, with the requests of authentication alone. The uptime is in seconds, below an hour."""
+    """Return the output of `show stat`, with authentication requests alone. `uptime` is in seconds."""
     lines = [
         f"uptime: 0.00:{uptime // 60:02}:{uptime % 60:02}",
         "cpu: 0%",

@@ -18,19 +18,19 @@ RATES = {"rate_down": "50 mbit", "rate_up": "10 mbit"}
 
 
 def kept_in(path: Path) -> list[str]:
-    """The records in one database, the oldest first."""
+    """Return the records in a database, oldest first."""
     with closing(sqlite3.connect(path)) as connection:
         return [record for (record,) in connection.execute("SELECT record FROM record ORDER BY number")]
 
 
 def children(pid: int) -> list[int]:
-    """The child processes of a process of this Linux machine."""
+    """Return the process ids of a process's children, on this machine."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(child) for child in listed.split()]
 
 
 def arbiter_of(folder: Path) -> int:
-    """The process id of gunicorn in a `running_api` of this process, whose state is in the folder."""
+    """Return the process id of gunicorn in a `running_api` of this process whose state is in `folder`."""
     (arbiter,) = (
         pid
         for pid in children(os.getpid())
@@ -47,7 +47,7 @@ class AuditedGateway:
     process: "subprocess.Popen[bytes]"
 
     def ask(self, method: str, path: str, role: str | None = "admin", **more: Any) -> requests.Response:
-        """With a request id of its own, that `record` looks for."""
+        """Send a request with a request id of its own, by which `record` finds its record."""
         headers = {"X-Request-ID": secrets.token_hex(8), **more.pop("headers", {})}
         return self.api.send(method, path, role, headers=headers, **more)
 
@@ -59,17 +59,17 @@ class AuditedGateway:
         return [record for record in self.records() if record["request_id"] == request_id]
 
     def counted(self, answer: requests.Response) -> dict[str, Any]:
-        """The record that the request of a client without a token began, as soon as it is written."""
+        """Wait for the record that the request of a client without a token began, and return it."""
         (record,) = wait_for("the record", lambda: self.records_of(answer))
         return dict(record)
 
     def record(self, method: str, path: str, role: str | None = "admin", **more: Any) -> dict[str, Any]:
-        """The one record of a request."""
+        """Send a request, and return its only record."""
         (record,) = self.records_of(self.ask(method, path, role, **more))
         return record
 
     def text(self) -> str:
-        """All that is in the files."""
+        """Return the content of all files of the audit log."""
         folder = self.state / "audit"
         kept = [record for path in folder.glob("*.sqlite") for record in kept_in(path)]
         return "\n".join([*kept, *(path.read_bytes().decode("latin-1") for path in folder.iterdir())])

@@ -36,7 +36,7 @@ def texts(*request_ids: object, **more: Any) -> list[str]:
 
 
 def rows(trail: AuditDatabase) -> list[tuple[int, str]]:
-    """Numbers and request ids, the oldest first."""
+    """Return the numbers and request ids of the records, oldest first."""
     with trail.read_newest(Filter(), None) as (_, found):
         return [(row.number, json.loads(row.record)["request_id"]) for row in found][::-1]
 
@@ -47,7 +47,7 @@ def names(trail: AuditDatabase) -> list[str]:
 
 @contextmanager
 def full_disk(folder: Path, name: str = "known") -> Iterator[None]:
-    """Has whatever is written to a database in the block meet a full disk."""
+    """Have the disk be full for each write to the database `name` in the block."""
     path = folder / f"{name}.sqlite"
     with pytest.MonkeyPatch.context() as patch:
         insert = AuditDatabase._insert

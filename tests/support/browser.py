@@ -40,7 +40,7 @@ TIMEOUT = 30_000
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """One browser, whose asyncio loop runs until the end of the block."""
+    """Run one browser, whose asyncio loop runs until the end of the block."""
     expect.set_options(timeout=TIMEOUT)
     executable = shutil.which("chromium-headless-shell")
     assert executable, "Debian's chromium-headless-shell is not installed"
@@ -65,12 +65,12 @@ class Screen:
         page.on("request", lambda request: self.requests.append(request))
 
     def open(self, view: str = "") -> "Screen":
-        """The page, signed out."""
+        """Open the page, signed out."""
         self.page.goto(f"{self.api.url}/{view}")
         return self
 
     def sign_in(self, role: str = "admin", password: str | None = None) -> "Screen":
-        """As the user of a role, with the right password or another."""
+        """Sign in as the user of a role, with the right password unless another is given."""
         names = self.api.environment
         form = self.page.locator("#sign-in")
         form.get_by_label("Username").fill(names[f"{role.upper()}_USER"])
@@ -79,7 +79,7 @@ class Screen:
         return self
 
     def go(self, view: str) -> "Screen":
-        """Opens another view, by its name: that of its link, or of its group for the first of a group."""
+        """Open another view, by the name of its link, or of its group for the first view of the group."""
         menu = self.page.get_by_role("button", name="Menu")
         if menu.is_visible():
             menu.click()
@@ -91,30 +91,30 @@ class Screen:
         return self
 
     def account(self, action: str) -> "Screen":
-        """Does what a button of the user's menu does."""
+        """Press a button of the user's menu."""
         self.page.locator("#account").click()
         self.page.locator("#account-menu").get_by_role("button", name=action, exact=True).click()
         return self
 
     def press(self, name: str) -> "Screen":
-        """Clicks the button of a name."""
+        """Click the button with this name."""
         self.page.get_by_role("button", name=name).click()
         return self
 
     def confirm(self, name: str) -> None:
-        """Clicks a button of the open dialog."""
+        """Click a button of the open dialog."""
         self.page.get_by_role("dialog").get_by_role("button", name=name).click()
 
     def rows(self, table: str = "list") -> Locator:
-        """The rows of a table; by default, of the list of sessions."""
+        """Return the rows of a table; by default, of the list of sessions."""
         return self.page.locator(f"#{table} tbody tr")
 
     def bars(self, chart: str, direction: str = "up") -> int:
-        """The number of samples that a chart shows in one direction."""
+        """Return the number of samples that a chart shows in one direction."""
         return (self.page.locator(f"#{chart} path.{direction}").get_attribute("d") or "").count("M")
 
     def change_response(self, path: Any, change: Callable[[Any], object]) -> None:
-        """Lets `change` edit the data of the responses at a path, as the lab has no such data."""
+        """Have `change` edit the data of each response at a path, where the lab has no such data."""
 
         def edit(route: Route) -> None:
             response = route.fetch()
@@ -128,22 +128,22 @@ class Screen:
         return self.page.locator(f"#{id}").inner_text()
 
     def number(self, id: str) -> int:
-        """The text of an element, as a number."""
+        """Return the text of an element as a number."""
         return int(self.text(id).replace(",", ""))
 
     def find(self, text: str) -> "Screen":
-        """Searches for a text."""
+        """Search for a text."""
         self.go("Subscribers")
         self.page.get_by_label("Find a subscriber").fill(text)
         self.page.get_by_role("button", name="Find").click()
         return self
 
     def is_live(self) -> None:
-        """Waits until the page shows that it is live."""
+        """Wait until the page shows that it is live."""
         expect(self.page.locator("#connection")).to_have_text("Live")
 
     def since(self) -> dict[str, Any]:
-        """The sessions started and ended, and the ids of the first and last counted event, at one moment."""
+        """Return the sessions started and ended, and the first and last counted event, at one moment."""
         found: dict[str, Any] = self.page.evaluate(
             """() => {
                 const number = id => Number(document.getElementById(id).textContent.replaceAll(',', ''));
@@ -161,8 +161,8 @@ class Screen:
 
 @contextmanager
 def screen(browser: Browser, api: Api, **more: Any) -> Iterator[Screen]:
-    """A new screen without data of others. Fails if the browser complained, or if the page sent a request to
-    another server."""
+    """Open a new screen without stored data. Fails if the browser complained, or if the page sent a
+    request to another server."""
     context = browser.new_context(ignore_https_errors=True, **more)
     made = Screen(context.new_page(), api)
     try:

@@ -12,7 +12,7 @@ def sessions(api: Api, **query: str) -> list[dict[str, Any]]:
 
 
 def with_a_name(api: Api, number: int) -> list[dict[str, Any]]:
-    """The first PPPoE sessions."""
+    """Return the first PPPoE sessions."""
     return sessions(api, type="pppoe", limit=str(number))
 
 
@@ -22,13 +22,13 @@ def rates(api: Api, session: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def a_vlan(api: Api) -> str:
-    """An access interface with sessions."""
+    """Return an access interface that has sessions."""
     found: str = api.get(f"/subscribers/{with_a_name(api, 1)[0]['id']}")["access_interface"]
     return found
 
 
 def disconnect(api: Api) -> str:
-    """The username of a session that this ends."""
+    """Disconnect a session, and return its username."""
     (chosen,) = with_a_name(api, 1)
     assert api.send("DELETE", f"/subscribers/{chosen['id']}").status_code == 200
     name: str = chosen["username"]

@@ -5,7 +5,7 @@ from tests.support.clocks import NOW, MachineClock
 
 
 class StillClock(MachineClock, Clock):
-    """Stands still until a test advances it, sets the wall clock, or reboots the machine."""
+    """Core clock that stands still until a test advances it, sets it, or reboots the machine."""
 
     def __init__(self, now: float = NOW) -> None:
         super().__init__(now)

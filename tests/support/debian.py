@@ -9,7 +9,7 @@ import pytest
 
 
 def unpacked(folder: Path, packages: Callable[[], Iterable[str]]) -> Path:
-    """The root of their files. Raises CalledProcessError if the release has not all of them."""
+    """Return the folder of the packages' files. Raises CalledProcessError: the release lacks a package."""
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
         pytest.skip("a program is taken from Debian's packages")
     try:

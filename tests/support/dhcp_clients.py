@@ -100,7 +100,7 @@ def _packet(kind: int, transaction: int, hardware_type: int, hardware: bytes, mo
 
 
 def _lease(device: str, hardware_type: int, hardware: bytes) -> str:
-    """The address of a lease, which is asked for until there is one."""
+    """Request a lease until there is one, and return its address."""
     transaction = int.from_bytes(hardware[-4:])
     asked = _packet(1, transaction, hardware_type, hardware)
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_IPV4)) as client:

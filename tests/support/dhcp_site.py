@@ -66,7 +66,7 @@ BOOT_ID=$(cat @/boot) STATE_DIRECTORY=/var/lib/gateway-dnsmasq GATEWAY_TRIGGER=/
 
 
 def document(clients: int) -> dict[str, Any]:
-    """A VLAN for each client. Without FRR."""
+    """Return a configuration with a VLAN for each client, and without FRR."""
     made = {**valid_document(), "bgp": None}
     made["interfaces"]["trunks"] = ["trunk0"]
     profile = {"name": "dhcp", "type": "dhcp", "vlan_range": f"{FIRST}-{FIRST + clients}"}
@@ -76,7 +76,7 @@ def document(clients: int) -> dict[str, Any]:
 
 
 class Clients:
-    """The clients in the network of a process."""
+    """DHCP clients in the network namespace of a process."""
 
     def __init__(self, pid: int, number: int) -> None:
         command = inside(pid, *_program(str(FIRST), str(number)))
@@ -85,7 +85,7 @@ class Clients:
         )
 
     def told(self) -> tuple[dict[str, str], int]:
-        """Their addresses by VLAN, and how many messages of DHCP they have sent."""
+        """Return the clients' addresses by VLAN, and the number of DHCP messages that they have sent."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -109,7 +109,7 @@ def _program(*arguments: str) -> list[str]:
 
 
 class Site:
-    """What outlives a reboot: the disk, the clients, and the world outside."""
+    """The parts that outlive a reboot: the disk, the clients, and the world outside."""
 
     def __init__(self, folder: Path, access: int, outside: int, clients: int) -> None:
         self.folder = folder
@@ -122,7 +122,7 @@ class Site:
 
     @contextmanager
     def booted(self, boot_id: str) -> Iterator[CoreProcess]:
-        """The gateway until it loses its power."""
+        """Run the gateway until it loses its power at the end of the block."""
         (self.folder / "boot").write_text(boot_id)
         boot = ("sh", "-c", _BOOT, "sh", str(self.folder), str(SYSTEMCTL))
         with network_namespace(), unshared("--mount", *boot) as holder:
@@ -152,7 +152,7 @@ class Site:
                 ip("link delete group 77")
 
     def reached(self, addresses: list[str]) -> list[str]:
-        """The addresses that answer a packet from outside within a second."""
+        """Return the addresses that reply to a packet from outside within a second."""
         command = inside(self._outside, *_program("ping", "1"))
         given = json.dumps(addresses)
         said = subprocess.run(

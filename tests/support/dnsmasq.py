@@ -48,15 +48,15 @@ class Subscriber:
         return self._happened.exists()
 
     def dns_servers(self) -> list[str]:
-        """Those that it was told last."""
+        """Return the DNS servers of the last reply."""
         return self._happened.read_text().rpartition("\n")[0].rpartition("\n")[2].split()[1:]
 
     def ask_for_renewal(self) -> None:
-        """By a request to the server alone."""
+        """Send a request for a renewal to the server alone."""
         self._process.send_signal(signal.SIGUSR1)
 
     def renew(self, outcome: str = "renew") -> None:
-        """Returns when the lease was renewed, or with `bound` when the client got another one instead."""
+        """Renew the lease. With `outcome` `bound`, wait until the client got another lease instead."""
         before = self._times(outcome)
         self.ask_for_renewal()
         wait_for("a renewal", lambda: self._times(outcome) > before)
@@ -65,7 +65,7 @@ class Subscriber:
         self._process.send_signal(signal.SIGUSR2)
 
     def vanish(self) -> None:
-        """Without a word to the server."""
+        """Kill the client, without a message to the server."""
         self._process.kill()
         self._process.wait()
 
@@ -106,7 +106,7 @@ class Server:
         wait_for("dnsmasq", self._pid_file.exists)
 
     def _rendered(self) -> str:
-        """The file of the gateway, with the places of this server."""
+        """Return the file of the gateway, with the places of this server."""
         daemon = DnsmasqDaemon(Systemd(), PlacedFiles(self._folder), is_source=True)
         text = daemon.render(RunningConfiguration.of(self.document).sections)["dnsmasq.conf"]
         for place, own in ((LEASES, self.lease_file), (PID_FILE, self._pid_file), (SCRIPT, LEASE_SCRIPT)):
@@ -114,7 +114,7 @@ class Server:
         return text
 
     def reconfigure(self, path: str, value: object) -> None:
-        """As by a commit of a value."""
+        """Set a value of the configuration, as a commit does."""
         self.kill()
         put(self.document, path, value)
         self.start()
@@ -129,7 +129,7 @@ class Server:
         self.kill()
 
     def add_vlan(self, tag: int, mac: str) -> None:
-        """With a subscriber's device at the far end."""
+        """Add a VLAN with a subscriber's device at its far end."""
         ip(
             f"link add trunk0.{tag} type veth peer name access{tag} netns {self.far_end}",
             f"link set trunk0.{tag} up",
@@ -140,21 +140,21 @@ class Server:
         self.far("ip", "link", "set", f"access{tag}", "up")
 
     def set_mac(self, tag: int, mac: str) -> None:
-        """Of the subscriber's device."""
+        """Set the MAC address of the subscriber's device."""
         self.far("ip", "link", "set", f"access{tag}", "address", mac)
 
     def far(self, *command: str) -> None:
-        """Runs a program where the subscribers' devices are."""
+        """Run a program in the network namespace of the subscribers' devices."""
         subprocess.run(inside(self.far_end, *command), check=True)
 
     def sign_on(self, tag: int, *options: str) -> Subscriber:
-        """A client with a lease. `options` are udhcpc's."""
+        """Start a client, and return it once it has a lease. `options` are those of udhcpc."""
         subscriber = self.start_client(tag, *options)
         wait_for("a lease", subscriber.has_lease)
         return subscriber
 
     def sign_on_with(self, tag: int, hardware: str, hardware_type: int = 1) -> str:
-        """The address of a client with hardware of any length, in hexadecimal, which vanishes then."""
+        """Return the address of a client that then vanishes. `hardware` is hexadecimal, of any length."""
         module = ("-m", "tests.support.dhcp_clients", "one", f"access{tag}")
         command = inside(self.far_end, sys.executable, *module, str(hardware_type), hardware)
         ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
@@ -175,20 +175,20 @@ class Server:
 
 
 def route(session: SourceSession) -> None:
-    """As the gateway does for each session: without it, no answer to a renewal finds the subscriber."""
+    """Route a session as the gateway does: without a route, no reply to a renewal finds the subscriber."""
     assert session.ip_address
     ip(f"route replace {session.ip_address}/32 dev {session.access_interface}")
 
 
 def the_session(source: DnsmasqSource) -> SourceSession:
-    """Waits until there is exactly one."""
+    """Wait until there is exactly one session, and return it."""
     wait_for("one session", lambda: len(source.list_sessions()) == 1)
     return source.list_sessions()[0]
 
 
 @contextmanager
 def running_dnsmasq(folder: Path) -> Iterator[Server]:
-    """This thread, and what it starts, is in dnsmasq's network meanwhile."""
+    """Run dnsmasq with this thread, and the processes that it starts, in dnsmasq's network namespace."""
     with network_namespace(), neighbour() as far_end:
         # As the gateway has it: no address without a session is reached.
         ip("route add unreachable 100.64.9.0/24 metric 4294967295")

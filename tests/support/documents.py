@@ -11,7 +11,7 @@ SECRET_HASH = "$2b$04$l6cHqOx.6njlYvAogLLyBucPkVMnGY95sbhMuf9sMa4d1mAUkSSVW"
 
 
 def valid_document() -> dict[str, Any]:
-    """A valid configuration with an admin and an operator, whose password is "secret"."""
+    """Return a valid configuration with an admin and an operator, whose passwords are "secret"."""
     made: dict[str, Any] = json.loads(FACTORY.read_text())
     made["api"]["users"] = [
         {"username": role, "password_hash": SECRET_HASH, "role": role} for role in ("admin", "operator")
@@ -20,7 +20,7 @@ def valid_document() -> dict[str, Any]:
 
 
 def place(document: dict[str, Any], path: str) -> tuple[Any, str | int]:
-    """The object or list that holds the value at a dotted path, and the value's key in it."""
+    """Return the object or list that holds the value at a dotted path, and the value's key in it."""
     *above, last = (int(part) if part.isdigit() else part for part in path.split("."))
     held: Any = document
     for part in above:

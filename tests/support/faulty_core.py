@@ -66,8 +66,7 @@ class FaultyGateway(LabGateway):
         return replace(found, faults=tuple(fault for fault in FAULTS if fault.session_id == id))
 
     def disconnect(self, ids: Sequence[int]) -> list[SessionDetail]:
-        """Ends a single session. Of several, none ends, and all are told to have ended but one that no list
-        has."""
+        """End a single session. Of several sessions, end none, and report all as ended but one in no list."""
         if len(ids) == 1:
             return super().disconnect(ids)
         found = [session for session in map(self.sessions.get, ids) if session is not None]

@@ -48,15 +48,15 @@ STALE = (1, 2, 3)
 
 
 def held(socket: Path, method: str) -> Path:
-    """While there is this file, the core at the socket does not reply to calls that need this method of the
-    gateway."""
+    """Return the path of a file. While the file exists, the core does not reply to calls that need
+    `method` of the gateway."""
     return socket.with_name(f"held-{method}")
 
 
 @contextmanager
 def faulty_gateway(api: Api, state: Path, folder: Path) -> Iterator[Api]:
-    """A gateway of 20 sessions with these faults. The users are those of the stack `api`, whose folder is
-    `state`."""
+    """Run a gateway with 20 sessions and these faults. Its users are those of the stack `api`, whose
+    folder is `state`."""
     socket = folder / "core.sock"
     with (
         running_core(socket, state / "factory.json", "--sessions", "20", module=PROGRAM),

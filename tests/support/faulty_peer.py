@@ -27,59 +27,59 @@ _ACCESS = re.compile(rb"\.(CheckAccess|GetApiSettings|GetSessionsVersion)\"")
 
 
 def refuse(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Accepts and hangs up at once."""
+    """Accept and hang up at once."""
 
 
 def cut(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Hangs up after the first bytes of the call."""
+    """Hang up after the first bytes of the call."""
     connection.recv(10)
 
 
 def hangup(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Reads the call and hangs up without a reply."""
+    """Read the call and hang up without a reply."""
     next(calls)
 
 
 def once(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies to one call per connection, reads the second and hangs up."""
+    """Reply to one call per connection, read the second and hang up."""
     connection.sendall(_echo(next(calls)))
     next(calls)
 
 
 def hang(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Accepts, and neither reads nor replies."""
+    """Accept, and neither read nor reply."""
     FOREVER.wait()
 
 
 def half(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Hangs up in the middle of its reply."""
+    """Hang up in the middle of the reply."""
     next(calls)
     connection.sendall(b'{"parameters":{"session":{"id":7,')
 
 
 def garbage(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies with bytes that are no text."""
+    """Reply with bytes that are no text."""
     _repeat(connection, calls, bytes(range(255, 127, -1)))
 
 
 def wrongshape(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies without any expected field."""
+    """Reply without any expected field."""
     _repeat(connection, calls, b'{"parameters":{"unexpected":1}}')
 
 
 def invalid(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Rejects the parameters of each call."""
+    """Reject the parameters of each call."""
     error = b'{"error":"org.varlink.service.InvalidParameter","parameters":{"parameter":"usernames"}}'
     _repeat(connection, calls, error)
 
 
 def twice(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Sends two replies to each call at once."""
+    """Send two replies to each call at once."""
     _repeat(connection, calls, b'{"parameters":{"answer":1}}\0{"parameters":{"answer":2}}')
 
 
 def late(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies to each call, and a moment later again."""
+    """Reply to each call, and a moment later again."""
     for call in calls:
         connection.sendall(_echo(call))
         time.sleep(PAUSE)
@@ -87,7 +87,7 @@ def late(connection: socket.socket, calls: Iterator[bytes]) -> None:
 
 
 def endless(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies with an endless message."""
+    """Reply with an endless message."""
     next(calls)
     connection.sendall(b'{"parameters":{"a":"')
     while True:
@@ -95,7 +95,7 @@ def endless(connection: socket.socket, calls: Iterator[bytes]) -> None:
 
 
 def trickle(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Sends a valid reply, one byte at a time."""
+    """Send a valid reply, one byte at a time."""
     for call in calls:
         for byte in _echo(call):
             connection.sendall(bytes([byte]))
@@ -103,20 +103,20 @@ def trickle(connection: socket.socket, calls: Iterator[bytes]) -> None:
 
 
 def last_late(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies to all calls but the eighth on a connection, and never to that."""
+    """Reply to all calls on a connection but the eighth, and never to the eighth."""
     for call, _ in zip(calls, range(7), strict=False):
         connection.sendall(_echo(call))
     FOREVER.wait()
 
 
 def echo(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Replies correctly, with the parameters of the call."""
+    """Reply correctly, with the parameters of the call."""
     for call in calls:
         connection.sendall(_echo(call))
 
 
 def full(connection: socket.socket, calls: Iterator[bytes]) -> None:
-    """Never accepts, and its backlog is full."""
+    """Never accept, with a full backlog."""
     raise AssertionError("nobody is accepted")
 
 

@@ -23,19 +23,19 @@ TAGGED = 1 | 1 << 4 | 1 << 6
 
 
 def tagged(frame: bytes, *tags: tuple[int, int]) -> bytes:
-    """The frame with these tags, outermost first: each a protocol and a TCI."""
+    """Return the frame with these tags, outermost first: each a protocol and a TCI."""
     return frame[:12] + b"".join(struct.pack("!HH", *tag) for tag in tags) + frame[12:]
 
 
 def received(frame: bytes) -> tuple[bytes, bytes]:
-    """A tagged frame as a packet socket receives it, and its auxiliary data (struct tpacket_auxdata)."""
+    """Return a tagged frame as a packet socket receives it, and its tpacket_auxdata."""
     protocol, tci = struct.unpack_from("!HH", frame, 12)
     rest = frame[:12] + frame[16:]
     return rest, struct.pack("=IIIHHHH", TAGGED, len(rest), len(rest), 0, 14, tci, protocol)
 
 
 def padi(source: bytes = _SOURCE, code: int = 0x09) -> bytes:
-    """RFC 2516 section 5.1, with an empty Service-Name and a Host-Uniq."""
+    """Return a PADI (RFC 2516 section 5.1) with an empty Service-Name and a Host-Uniq."""
     tags = struct.pack("!HHHH4s", 0x0101, 0, 0x0103, 4, b"uniq")
     return _ethernet(_BROADCAST, source, 0x8863, struct.pack("!BBHH", 0x11, code, 0, len(tags)) + tags)
 
@@ -44,7 +44,7 @@ def dhcp(
     message_type: int = 1, *, port: int = 67, op: int = 1, ip_options: bytes = b"", fragment: int = 0,
     before: bytes = b"", after: bytes = b"", client: bytes = bytes(4), destination: bytes = _BROADCAST,
 ) -> bytes:  # fmt: skip
-    """RFC 2131 section 2. `before` and `after` are options around the message type, `client` is `ciaddr`."""
+    """Return a DHCP message (RFC 2131). `before` and `after` are options around the message type."""
     options = before + bytes((53, 1, message_type)) + after + bytes((55, 2, 1, 3, 255))
     message = (struct.pack("!BBBB8x", op, 1, 6, 0) + client).ljust(28, b"\0") + _SOURCE
     message = message.ljust(236, b"\0") + b"\x63\x82\x53\x63" + options
@@ -54,24 +54,24 @@ def dhcp(
 
 
 def renewal(destination: bytes = _TRUNK) -> bytes:
-    """A DHCPREQUEST in the state RENEWING."""
+    """Return a DHCPREQUEST in the state RENEWING."""
     return dhcp(3, client=_LEASED, destination=destination)
 
 
 def dhcpv6(message_type: int = 1) -> bytes:
-    """RFC 8415 section 8."""
+    """Return a DHCPv6 message (RFC 8415 section 8)."""
     message = bytes((message_type, 1, 2, 3)) + struct.pack("!HHH", 8, 2, 0)
     udp = struct.pack("!HHHH", 546, 547, 8 + len(message), 0)
     return _ipv6("33:33:00:01:00:02", 17, udp + message)
 
 
 def icmpv6(message_type: int = 133) -> bytes:
-    """RFC 4861 section 4.1."""
+    """Return an ICMPv6 message (RFC 4861 section 4.1)."""
     return _ipv6("33:33:00:00:00:02", 58, struct.pack("!BBHI", message_type, 0, 0, 0))
 
 
 def _ethernet(destination: bytes, source: bytes, ethertype: int, payload: bytes) -> bytes:
-    """At least 60 bytes, as a network card pads it."""
+    """Return a frame of at least 60 bytes, as a network card pads it."""
     return (destination + source + struct.pack("!H", ethertype) + payload).ljust(60, b"\0")
 
 

@@ -87,7 +87,7 @@ DEFAULT Cleartext-Password := "secret"
 
 
 class FreeRadius:
-    """A server at a loopback address, from its start on."""
+    """A RADIUS server at a loopback address, which runs from its creation on."""
 
     def __init__(self, address: IPv4Address, folder: Path) -> None:
         self.address = address
@@ -110,14 +110,14 @@ class FreeRadius:
         self._process.wait()
 
     def accounted(self, status: str, user: str) -> int:
-        """The number of records of a user with this `Acct-Status-Type`."""
+        """Return the number of records of a user with this `Acct-Status-Type`."""
         detail = self._folder / "detail"
         records = detail.read_text().split("\n\n") if detail.exists() else []
         wanted = (f'User-Name = "{user}"', f"Acct-Status-Type = {status}")
         return sum(all(line in record for line in wanted) for record in records)
 
     def heard(self) -> str:
-        """All records of accounting."""
+        """Return all accounting records."""
         return (self._folder / "detail").read_text()
 
     def is_ready(self) -> bool:
@@ -126,7 +126,7 @@ class FreeRadius:
 
 
 def section_of(*servers: FreeRadius, **values: Any) -> dict[str, Any]:
-    """The section `radius` of a configuration that has these servers."""
+    """Return the section `radius` of a configuration that has these servers."""
     first, *further = (str(server.address) for server in servers)
     return {
         "server": first,

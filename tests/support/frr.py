@@ -46,7 +46,7 @@ vtysh -c 'show running-config'
 
 
 class Frr:
-    """Debian's packages, unpacked into a folder."""
+    """Debian's packages of FRR, unpacked into a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.root = unpacked(folder, _packages)
@@ -69,8 +69,8 @@ class Frr:
         self.tools = self.root / "usr" / "lib" / "frr"
 
     def read_back(self, file: Path) -> list[str]:
-        """The lines of the running configuration of zebra, staticd and bgpd after they have read the file.
-        They run in their own namespaces."""
+        """Return the running configuration of zebra, staticd and bgpd after they have read the file, in
+        namespaces of their own."""
         if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("ip")):
             pytest.skip("needs root, unshare and ip to have a network of its own")
         command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]
@@ -83,7 +83,7 @@ class Frr:
 
 
 def _packages() -> Iterator[str]:
-    """Those of FRR, of its tools, and of its missing libraries."""
+    """Return the packages of FRR, of its tools, and of its missing libraries."""
     listed = subprocess.run(
         ["apt-cache", "depends", "--no-recommends", "--no-suggests", "frr"],
         env={**os.environ, "LC_ALL": "C"},

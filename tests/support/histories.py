@@ -21,7 +21,7 @@ BOOT = "84a7e8343baf37f9"
 
 
 def listed(id: int, started_at: int, **fields: Any) -> SessionSummary:
-    """A session that is up. Each has a username of its own."""
+    """Return a session that is up, with a username of its own."""
     return session(id, started_at=started_at, **fields)
 
 
@@ -86,19 +86,19 @@ def failed(at: int, **fields: Any) -> FailedSignOn:
 
 
 def remember(path: Path, *events: SessionEvent) -> None:
-    """Events beside those that a service records: its place stays."""
+    """Add events that no service recorded: the place up to which a service has read stays."""
     with closing(SessionWriter(path)) as store:
         store.add(events, store.read_place() or FeedPlace(BOOT, 0, 0))
 
 
 def remember_failures(path: Path, *failures: FailedSignOn) -> None:
-    """As `remember`, of failed sign-ons."""
+    """Add failed sign-ons that no service recorded."""
     with closing(SignOnWriter(path)) as store:
         store.add(failures, store.read_place() or sign_ons.SignOnPlace(BOOT, 0))
 
 
 def damage(path: Path, name: str) -> None:
-    """Overwrites the first page of a table or an index, while nobody has the file open."""
+    """Overwrite the first page of a table or an index, while nobody has the file open."""
     with closing(sqlite3.connect(path)) as connection:
         row = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
@@ -120,8 +120,8 @@ FROM generated
 
 
 def crowd(path: Path, sessions: int, until: int) -> None:
-    """As many sessions that have ended, as a store would keep them, but faster. The last one started at
-    `until`, epoch seconds."""
+    """Add ended sessions, as a store would keep them, but faster. The last one started at `until`, in
+    epoch seconds."""
     SessionWriter(path).close()
     numbers = f"""
     WITH RECURSIVE generated (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM generated
@@ -136,7 +136,7 @@ def crowd(path: Path, sessions: int, until: int) -> None:
 
 
 class History:
-    """A store, and what a reader finds in it."""
+    """A store, and a reader of it."""
 
     def __init__(self, path: Path, store: SessionWriter) -> None:
         self.path = path
@@ -144,16 +144,16 @@ class History:
         self.reader = Reader(path, Here())
 
     def add(self, *events: SessionEvent, at: int = 0) -> None:
-        """Events of a run of the core, the last of which was heard at a time."""
+        """Add events of one run of the core. `at` is the time at which the last one was heard."""
         self.store.add(events, FeedPlace(BOOT, 1, at))
 
     def fail(self, *failures: FailedSignOn, sequence: int = 1) -> None:
-        """Failures of a run of the core up to a number."""
+        """Add failed sign-ons of one run of the core."""
         with closing(SignOnWriter(self.path)) as store:
             store.add(failures, sign_ons.SignOnPlace(BOOT, sequence))
 
     def compare(self, *sessions: SessionSummary, at: int) -> int:
-        """With the sessions that are up at a time."""
+        """Compare the store with the sessions that are up at a time."""
         self.store.begin_comparison()
         self.store.compare(sessions, at)
         return self.store.end_comparison(FeedPlace(BOOT, 1, at))

@@ -78,7 +78,7 @@ def numbers(batches: list[EventsReply]) -> list[int]:
 
 
 def no_pause(_: float) -> None:
-    """A follower's pause between a failure and the next try."""
+    """Do not pause between a follower's failure and its next try."""
 
 
 class InProcessCore:

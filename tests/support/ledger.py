@@ -8,14 +8,14 @@ from tests.support.pools import Here
 
 
 def ledger_at(path: Path, shared: SharedState, clock: SteppedClock | None = None) -> Ledger:
-    """As a worker has it that was forked after `shared` was made. It is open."""
+    """Return an open ledger, as a worker has it that was forked after `shared` was made."""
     made = Ledger(path, Here(), shared, clock or SteppedClock())
     made.check()
     return made
 
 
 def lose(path: Path) -> None:
-    """Lets nobody read or make a ledger at this path."""
+    """Have nobody read or make a ledger at this path."""
     path.unlink()
     path.mkdir()
 

@@ -16,7 +16,7 @@ STEERED = (True, True)
 
 
 def link(index: int, name: str, kind: str | None = None, **fields: Any) -> Link:
-    """A link that is up."""
+    """Return a link that is up."""
     return Link(
         **{
             "index": index, "name": name, "kind": kind, "mac_address": None, "has_ethernet_header": True,
@@ -27,18 +27,18 @@ def link(index: int, name: str, kind: str | None = None, **fields: Any) -> Link:
 
 
 def session(id: int, **fields: Any) -> LinuxSession:
-    """A session of accel-ppp."""
+    """Return a session of accel-ppp."""
     record = SessionRecord.new(listed(str(id), **fields), TERMS)
     return LinuxSession.of(id, SessionKey("accel-ppp", str(id)), record, SessionState.ACTIVE, STEERED)
 
 
 def on_vlan(id: int, vlan: str, **fields: Any) -> LinuxSession:
-    """A session of DHCP without a device of its own."""
+    """Return a DHCP session without a device of its own."""
     return session(id, type=SessionType.DHCP, interface=vlan, access_interface=vlan, **fields)
 
 
 class KnownLinks:
-    """The readings of a kernel with the links, addresses and routes that a test gives it."""
+    """A reader of a kernel with the links, addresses and routes that a test gives it."""
 
     def __init__(self, *found: Link) -> None:
         self.found = list(found)

@@ -66,7 +66,7 @@ class CoreProcess:
         wait_for("the core's socket", self._is_up)
 
     def kill(self) -> None:
-        """As `kill -9`."""
+        """Kill the core with SIGKILL."""
         self.process.kill()
         self.process.wait()
         self.client.close()
@@ -75,19 +75,19 @@ class CoreProcess:
         return json.loads(bytes(self.client.call(f"{CORE.name}.{method}", parameters)))
 
     def sessions(self) -> dict[int, dict[str, Any]]:
-        """By id."""
+        """Return the sessions by id."""
         return {session["id"]: session for session in self.call("ListSessions")["sessions"]}
 
     def states(self) -> dict[int, str]:
         return {id: session["state"] for id, session in self.sessions().items()}
 
     def repairs(self) -> dict[str, int]:
-        """Without those that are zero."""
+        """Return the numbers of repairs, without those that are zero."""
         counts = self.call("GetStatistics")["repairs"]
         return {each["kind"]: each["repairs"] for each in counts if each["repairs"]}
 
     def events(self) -> list[dict[str, Any]]:
-        """All of this life of the core, of which there must be one."""
+        """Return all events of this life of the core, of which there must be one."""
         found: list[dict[str, Any]] = []
         for reply in self.follow():
             found += reply["events"]
@@ -96,7 +96,7 @@ class CoreProcess:
         return found
 
     def follow(self) -> Iterator[dict[str, Any]]:
-        """The replies with the events of this life, from the first on."""
+        """Yield the replies with the events of this life, from the first on."""
         stream = self.client.stream(f"{CORE.name}.SubscribeEvents", {"after_sequence": 0}, silence=PATIENCE)
         return (json.loads(bytes(reply)) for reply in stream)
 
@@ -112,7 +112,7 @@ class CoreProcess:
 
 
 class LinuxCore(CoreProcess):
-    """With its accel-ppp."""
+    """A core of a Linux gateway with its accel-ppp."""
 
     def __init__(self, folder: Path, holder: int, accel: Accel) -> None:
         self.accel = accel
@@ -123,7 +123,7 @@ class LinuxCore(CoreProcess):
 
 @contextmanager
 def running_linux_core(folder: Path) -> Iterator[LinuxCore]:
-    """The calling thread is in the network of the machine, until the end of the block."""
+    """Run the core, with the calling thread in the network namespace of its machine for the block."""
     with network_namespace(), unshared("--mount", "sh", "-c", _OWN_FOLDERS) as holder:
         ip_batch(
             [
@@ -151,17 +151,17 @@ def running_linux_core(folder: Path) -> Iterator[LinuxCore]:
 
 
 def root_of(pid: int) -> Path:
-    """Of the mount namespace of a process."""
+    """Return the root folder of a process's mount namespace."""
     return Path(f"/proc/{pid}/root")
 
 
 def far(name: str) -> str:
-    """The other end of a veth."""
+    """Return the name of a veth's other end."""
     return f"far-{name}"
 
 
 def subscriber(number: int, **more: Any) -> Peer:
-    """A session of PPPoE, from 0 on."""
+    """Return a PPPoE session, numbered from 0."""
     return Peer(
         f"{number:016x}", username=f"user{number}", ifname=f"ppp{number}", inbound=VLAN,
         calling=f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}",
@@ -170,19 +170,19 @@ def subscriber(number: int, **more: Any) -> Peer:
 
 
 def add_devices(peers: Sequence[Peer]) -> None:
-    """Their devices, with the host routes that the kernel has for ppp."""
+    """Add the devices of these sessions, with the host routes that the kernel has for ppp."""
     ip_batch([f"link add {peer.ifname} type veth peer name {far(peer.ifname)}" for peer in peers])
     ip_batch([f"link set {name} up" for peer in peers for name in (peer.ifname, far(peer.ifname))])
     ip_batch([f"route add {peer.ip}/32 dev {peer.ifname} proto kernel src 100.64.0.1" for peer in peers])
 
 
 def come(core: LinuxCore, *peers: Peer) -> None:
-    """Subscribers sign on."""
+    """Have subscribers sign on."""
     add_devices(peers)
     core.accel.up(*peers)
 
 
 def go(core: LinuxCore, *peers: Peer) -> None:
-    """They hang up: the device goes last."""
+    """Have subscribers hang up: the device goes last."""
     core.accel.down(*(peer.sid for peer in peers))
     ip(*(f"link del {peer.ifname}" for peer in peers))

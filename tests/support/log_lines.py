@@ -9,7 +9,7 @@ REQUEST = ["request_id", "user", "role", "address", "method", "path", "status", 
 
 
 def parsed(line: str) -> dict[str, str | None]:
-    """The fields of a line of key=value. Fails for any other line."""
+    """Return the fields of a line of key=value. Fails for any other line."""
     fields: dict[str, str | None] = {}
     position = 0
     while position < len(line):

@@ -26,7 +26,7 @@ Check = Callable[[str, list[str]], bool]
 def log_in(
     login: Login, username: str, password: str, address: str, hashes: dict[str, str] = HASHES
 ) -> ApiUser:
-    """As the core replies that has users with these hashes."""
+    """Log in, against a core that has users with these hashes."""
     held = hashes.get(username)
     user = ApiUser(username, Role.OPERATOR, "1") if held else None
     highest = max(map(read_cost, hashes.values()), default=None)
@@ -34,7 +34,7 @@ def log_in(
 
 
 class InlinePool:
-    """Runs each check at once and remembers the hashes. Holds checks back while `gate` is closed."""
+    """Pool that runs each check at once, notes the hashes, and holds checks while `gate` is closed."""
 
     def __init__(self) -> None:
         self.checked: list[tuple[str, str]] = []
@@ -66,7 +66,7 @@ def fail(login: Login, times: int, username: str = "alice", address: str = HERE)
 
 
 def pause(throttle: Throttle, username: str = "alice", address: str = HERE) -> int:
-    """The seconds that this caller is told to wait."""
+    """Return the seconds that this caller is told to wait."""
     try:
         throttle.check(username, address)
     except TooManyAttempts as error:

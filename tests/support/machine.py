@@ -40,20 +40,20 @@ _NUMBERS = count()
 
 
 class Machine:
-    """`leader` is the process id of its systemd, outside the container."""
+    """A booted machine. `leader` is the process id of its systemd, outside the container."""
 
     def __init__(self, leader: int) -> None:
         self._leader = leader
         self.root = Path(f"/proc/{leader}/root")
 
     def run(self, *command: str, timeout: float = 120) -> str:
-        """The output of a command, which must succeed."""
+        """Return the output of a command, which must succeed."""
         ended = self.attempt(*command, timeout=timeout)
         assert ended.returncode == 0, f"{command}: {ended.stdout}"
         return ended.stdout
 
     def attempt(self, *command: str, timeout: float = 120) -> "subprocess.CompletedProcess[str]":
-        """Runs a command; its two outputs are joined."""
+        """Run a command, and join its two outputs."""
         return subprocess.run(
             self.entering(*command),
             stdin=subprocess.DEVNULL,
@@ -65,14 +65,14 @@ class Machine:
         )
 
     def entering(self, *command: str) -> list[str]:
-        """The command that runs `words` in the machine."""
+        """Return the command that runs `command` in the machine."""
         return ["nsenter", f"--target={self._leader}", "--all", *command]
 
     def is_up(self) -> bool:
         return self.attempt("systemctl", "is-system-running").stdout.strip() in ("running", "degraded")
 
     def processes(self, word: str) -> list[int]:
-        """Process ids, outside the container, of commands with a word in them, parents first."""
+        """Return the process ids, outside the container, of commands with a word in them, parents first."""
         found = []
         for pid in descendants(self._leader):
             try:
@@ -84,14 +84,14 @@ class Machine:
 
     @contextmanager
     def network(self) -> Iterator[None]:
-        """Opens sockets of this thread and its new threads in the machine's network."""
+        """Open sockets of this thread and its new threads in the machine's network, for the block."""
         with network_of(self._leader):
             yield
 
 
 @contextmanager
 def booted(folder: Path, files: Path = Path("/")) -> Iterator[Machine]:
-    """A machine with these files, until the end of the block. Requires root."""
+    """Boot a machine with these files, until the end of the block. Requires root."""
     folder.mkdir()
     log = folder.with_suffix(".log")
     group = f"gateway-api-test-{os.getpid()}-{next(_NUMBERS)}"
@@ -133,7 +133,7 @@ def gone(pid: int) -> bool:
 
 
 def _is_a_machine_s_first(pid: int) -> bool:
-    """True for the first process in a namespace within ours."""
+    """Return True for the first process in a namespace within ours."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -143,6 +143,6 @@ def _is_a_machine_s_first(pid: int) -> bool:
 
 
 def _ids(status: str) -> list[str]:
-    """The ids of a process in each of its namespaces, the outermost first."""
+    """Return the ids of a process in each of its namespaces, outermost first."""
     (ids,) = re.findall(r"(?m)^NSpid:(.*)", status)
     return str(ids).split()

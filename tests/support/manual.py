@@ -11,7 +11,7 @@ _MARK = "\x1e"
 
 
 def _listed() -> list[Path]:
-    """The pages in the order of the index."""
+    """Return the pages in the order of the index."""
     tables = re.findall(
         r"^```\{toctree\}\n(.*?)^```", (DOCS / "index.md").read_text(), re.MULTILINE | re.DOTALL
     )
@@ -38,20 +38,20 @@ class Block:
 
 
 def blocks(kind: str) -> list[Block]:
-    """In the order of the index. `sh` is for a checkout, `shell` for a machine with the package."""
+    """Return the blocks in the index's order: `sh` for a checkout, `shell` for a machine with the package."""
     return [block for page in PAGES for block in _blocks(page, kind)]
 
 
 def script(chosen: list[Block]) -> str:
-    """The blocks one after the other, so that `outputs` tells their outputs apart. Their places go to
-    standard error."""
+    """Join the blocks into one script, which writes the place of each to standard error, so that `outputs`
+    can tell their outputs apart."""
     pasted = "".join(f"printf '{_MARK}'\necho '{one.where}' >&2\n{one.lines}" for one in chosen)
     # What a reader sees as a comment.
     return re.sub(r"  # exit status (\d+).*", r" || [ $? = \1 ]", pasted)
 
 
 def wrong(chosen: list[Block], output: str) -> list[str]:
-    """The blocks that printed something else than the page shows, with their outputs."""
+    """Return the blocks that printed something else than the page shows, with their outputs."""
     outputs = output.split(_MARK)[1:]
     assert len(outputs) == len(chosen)
     return [

@@ -13,7 +13,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def _for_a_while() -> Iterator[None]:
-    """The calling thread is back in its network after the block."""
+    """Move the calling thread back to its network after the block."""
     with Path("/proc/thread-self/ns/net").open("rb") as home:
         try:
             yield
@@ -23,7 +23,7 @@ def _for_a_while() -> Iterator[None]:
 
 @contextmanager
 def network_namespace() -> Iterator[None]:
-    """The calling thread, and the threads and processes it starts, in a new network namespace."""
+    """Move the calling thread and what it starts to a new network namespace, for the block."""
     with _for_a_while():
         _check(_libc.unshare(_NEW_NETWORK))
         ip("link set lo up")
@@ -32,7 +32,7 @@ def network_namespace() -> Iterator[None]:
 
 @contextmanager
 def neighbour() -> Iterator[int]:
-    """The pid of a process with a network namespace of its own, to move devices to."""
+    """Run a process with a network namespace of its own, to move devices to. Yields its pid."""
     script = "ip link set lo up; echo; exec sleep infinity"
     with unshared("--net", "sh", "-c", script) as pid:
         yield pid
@@ -40,8 +40,8 @@ def neighbour() -> Iterator[int]:
 
 @contextmanager
 def unshared(*arguments: str) -> Iterator[int]:
-    """The pid of a program in namespaces of its own, by the arguments of unshare(1). It says that it is ready
-    by an empty line."""
+    """Run a program in namespaces of its own, by the arguments of unshare(1), and yield its pid. The
+    program prints an empty line when it is ready."""
     process = subprocess.Popen(["unshare", *arguments], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -55,14 +55,14 @@ def unshared(*arguments: str) -> Iterator[int]:
 
 @contextmanager
 def network_of(pid: int) -> Iterator[None]:
-    """The calling thread in the network namespace of a process. A socket that it makes stays there."""
+    """Move the calling thread to the network namespace of a process for the block. Sockets stay there."""
     with _for_a_while(), Path(f"/proc/{pid}/ns/net").open("rb") as there:
         _check(_libc.setns(there.fileno(), _NEW_NETWORK))
         yield
 
 
 def ip(*commands: str) -> None:
-    """Runs `ip` commands."""
+    """Run `ip` commands."""
     for command in commands:
         subprocess.run(["ip", *command.split()], check=True)
 
@@ -76,19 +76,19 @@ def tc_batch(commands: list[str]) -> None:
 
 
 def tc(*commands: str) -> None:
-    """Runs `tc` commands."""
+    """Run `tc` commands."""
     for command in commands:
         subprocess.run(["tc", *command.split()], check=True)
 
 
 def inside(pid: int, *command: str) -> list[str]:
-    """The command in the namespace of a process."""
+    """Return the command that runs `command` in the network namespace of a process."""
     return ["nsenter", f"--net=/proc/{pid}/ns/net", *command]
 
 
 def can(*commands: str) -> bool:
-    """True when the kernel carries out all commands, in a namespace that is gone afterwards. Debian's kernel
-    can all that the gateway uses; smaller ones lack devices and qdiscs."""
+    """Return True if the kernel carries out all commands, in a namespace that is gone afterwards. Debian's
+    kernel can all that the gateway uses; smaller ones lack devices and qdiscs."""
     script = " && ".join(commands)
     done = subprocess.run(["unshare", "--net", "sh", "-c", script], capture_output=True, check=False)
     return os.geteuid() == 0 and done.returncode == 0

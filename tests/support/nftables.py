@@ -17,7 +17,7 @@ def nft(command: str, *options: str) -> str:
 
 
 def elements(table: str, name: str) -> int:
-    """The number of elements of a set; zero if there is none."""
+    """Return the number of elements of a set; zero if there is no such set."""
     found = (each["set"] for each in json.loads(nft("list sets", "-j"))["nftables"] if "set" in each)
     return sum(
         len(each.get("elem", ()))
@@ -28,7 +28,7 @@ def elements(table: str, name: str) -> int:
 
 @contextmanager
 def kept(*tables: OwnTable) -> Iterator[None]:
-    """The core looks at the tables when rules change, in the network of the calling thread."""
+    """Check the tables when rules change, as the core does, in the network of the calling thread."""
     with RulesetEvents() as events, patch.object(nftables, "_CHECK_SECONDS", 600.0):
         thread = threading.Thread(target=nftables.keep_tables, args=(tables, events))
         thread.start()

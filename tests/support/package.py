@@ -26,7 +26,7 @@ class Installed:
     logged: str = ""
 
     def api(self) -> Api:
-        """A new client, set up as the installation's output says."""
+        """Return a new client, set up as the installation's output says."""
         etc = self.machine.root / "etc" / "gateway-api"
         return Api(
             {
@@ -51,7 +51,7 @@ def install(machine: Machine, package: Path, *options: str) -> str:
 
 
 def repacked(package: Path, tree: Path, change: Callable[[Path], None]) -> Path:
-    """A modified copy of the package."""
+    """Build a modified copy of the package, and return its path."""
     subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
     change(tree)
     path = tree.with_suffix(".deb")

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 
 def summed(data: bytes, place: int, pseudo: bytes = b"") -> bytes:
-    """The bytes with their checksum (RFC 1071) at a place, and a pseudo header in it."""
+    """Return the bytes with their checksum (RFC 1071) at a place. The checksum includes a pseudo header."""
     padded = pseudo + data + bytes(len(data) % 2)
     total = sum(word for (word,) in struct.iter_unpack("!H", padded))
     while total >> 16:
@@ -22,7 +22,7 @@ def ipv4(
     source: str, destination: str, payload: bytes, protocol: int = 17, *,
     ttl: int = 64, options: bytes = b"", part: int = 0,
 ) -> bytes:  # fmt: skip
-    """RFC 791. `part` has the flags and the offset of a fragment."""
+    """Return an IPv4 packet (RFC 791). `part` has the flags and the offset of a fragment."""
     head_length = 20 + len(options)
     head = struct.pack(
         "!BBHHHBBH", 0x40 + head_length // 4, 0, head_length + len(payload), 7, part, ttl, protocol, 0
@@ -33,7 +33,7 @@ def ipv4(
 def ipv6(
     source: str, destination: str, payload: bytes, next_header: int = 17, *, hop_limit: int = 64
 ) -> bytes:
-    """RFC 8200."""
+    """Return an IPv6 packet (RFC 8200)."""
     head = struct.pack("!IHBB", 6 << 28, len(payload), next_header, hop_limit)
     return head + _addresses(source, destination) + payload
 
@@ -44,13 +44,13 @@ def udp(source: str, destination: str, payload: bytes, source_port: int, port: i
 
 
 def icmp(source: str, destination: str, type: int, rest: bytes = bytes(4)) -> bytes:
-    """A message of ICMP or ICMPv6, with what follows its checksum."""
+    """Return a message of ICMP or ICMPv6, with `rest` after its checksum."""
     protocol = socket.IPPROTO_ICMPV6 if ":" in source else socket.IPPROTO_ICMP
     return with_checksum(source, destination, protocol, bytes((type, 0, 0, 0)) + rest, 2)
 
 
 def with_checksum(source: str, destination: str, protocol: int, message: bytes, place: int) -> bytes:
-    """A packet with a message whose checksum is at a place."""
+    """Return a packet with a message whose checksum is at a place."""
     # ICMP of IPv4 has none.
     has_pseudo = protocol != socket.IPPROTO_ICMP
     head = _addresses(source, destination) + struct.pack("!II", len(message), protocol)
@@ -64,7 +64,7 @@ def dhcp(
     type: int, transaction: int, hardware: bytes, options: bytes = b"", *,
     hardware_type: int = 1, flags: int = 0, client: str = "0.0.0.0", relay: str = "0.0.0.0",
 ) -> bytes:  # fmt: skip
-    """A client's message (RFC 2131 section 2)."""
+    """Return a client's DHCP message (RFC 2131 section 2)."""
     head = struct.pack("!BBBBIHH", 1, hardware_type, len(hardware), 0, transaction, 0, flags)
     addresses = socket.inet_aton(client) + bytes(8) + socket.inet_aton(relay)
     message = (head + addresses + hardware).ljust(236, b"\0") + b"\x63\x82\x53\x63"

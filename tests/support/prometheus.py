@@ -24,7 +24,7 @@ Series = str
 
 
 def programs(folder: Path) -> Path:
-    """The folder of `prometheus` and `promtool`. If they are not installed, the package is unpacked into
+    """Return the folder of `prometheus` and `promtool`. If they are not installed, unpack the package into
     `folder`: an installation might start a service."""
     installed = shutil.which("promtool")
     if installed and shutil.which("prometheus"):
@@ -37,7 +37,7 @@ _scraped: dict[str, float] = {}
 
 
 def scrape(api: Api) -> requests.Response:
-    """A new scrape: a worker keeps its last one for a second."""
+    """Return a new scrape: a worker keeps its last one for a second."""
     if (left := _scraped.get(api.url, -math.inf) + 1.2 - time.monotonic()) > 0:
         time.sleep(left)
     answer = api.send("GET", "/metrics", None)
@@ -47,13 +47,13 @@ def scrape(api: Api) -> requests.Response:
 
 
 def samples(api: Api) -> dict[Series, float]:
-    """The samples of a scrape."""
+    """Return the samples of a scrape."""
     lines = [line for line in scrape(api).text.splitlines() if not line.startswith("#")]
     return {series: float(value) for series, value in (line.rsplit(" ", 1) for line in lines)}
 
 
 def total(found: dict[Series, float], name: str, *labels: str) -> float:
-    """The sum of a metric's samples that have all these labels, each such as `status="200"`."""
+    """Return the sum of a metric's samples that have all these labels, each such as `status="200"`."""
     return sum(
         value
         for series, value in found.items()
@@ -62,7 +62,7 @@ def total(found: dict[Series, float], name: str, *labels: str) -> float:
 
 
 def configure(api: Api, folder: Path) -> Path:
-    """The configuration of `etc/prometheus` in `folder`, for this stack and with short intervals."""
+    """Write the configuration of `etc/prometheus` to `folder`, for this stack and with short intervals."""
     shutil.copytree(ETC / "prometheus", folder, dirs_exist_ok=True)
     shutil.copy(api.environment["GATEWAY_CA"], folder / "gateway-api-ca.pem")
     path = folder / CONFIGURATION
@@ -83,13 +83,13 @@ class Prometheus:
         self._session.trust_env = False
 
     def get(self, path: str, **query: str) -> Any:
-        """The data of a response. Fails on a query with an error."""
+        """Return the data of a response. Fails on a query with an error."""
         answer = self._session.get(f"{self._url}/api/v1/{path}", params=query, timeout=60)
         assert answer.status_code == 200, (query, answer.text)
         return answer.json()["data"]
 
     def query(self, expression: str) -> list[float]:
-        """The values of an instant vector, now."""
+        """Return the values of an instant vector, now."""
         return [float(found["value"][1]) for found in self.get("query", query=expression)["result"]]
 
     def is_ready(self) -> bool:
@@ -101,7 +101,7 @@ class Prometheus:
 
 @contextmanager
 def scraping(api: Api, programs: Path, folder: Path) -> Iterator[Prometheus]:
-    """A Prometheus that has scraped the stack, and scrapes it every second until the end of the block."""
+    """Run a Prometheus that has scraped the stack, and scrapes it each second until the end of the block."""
     configuration = configure(api, folder)
     address = f"127.0.0.1:{free_port()}"
     command = [

@@ -49,8 +49,8 @@ class Received:
 
 
 class Receiver:
-    """Listens at a port of 127.0.0.1, a free one without, until the end of the block. `reply` returns the
-    bytes of a response; without bytes the connection closes."""
+    """A server at a port of 127.0.0.1, by default a free one, until the end of the block. `reply` returns
+    the bytes of a response; without bytes the connection closes."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Receiver:
             connection.close()
 
     def converse(self, connection: socket.socket, number: int) -> None:
-        """Handles one connection. Raises OSError at its end."""
+        """Handle one connection. Raises OSError at its end."""
         while (request := self.read(connection, number)) is not None:
             reply = self._reply if isinstance(self._reply, bytes) else self._reply(request)
             if not reply:
@@ -137,7 +137,7 @@ class Receiver:
         self.ended[number] = time.monotonic()
 
     def read(self, connection: socket.socket, number: int) -> Received | None:
-        """The next request, or None at the end."""
+        """Return the next request, or None at the end."""
         data = b""
         while b"\r\n\r\n" not in data:
             more = connection.recv(65536)
@@ -155,19 +155,19 @@ class Receiver:
         return request
 
     def wait_for_end(self, connection: socket.socket, number: int) -> None:
-        """Reads until the other side closes the connection."""
+        """Read until the other side closes the connection."""
         while connection.recv(65536):
             pass
         self.ended[number] = time.monotonic()
 
     def pause(self, seconds: float) -> None:
-        """Raises OSError at the end of the block."""
+        """Wait for `seconds`. Raises OSError at the end of the block."""
         if self._over.wait(seconds):
             raise ConnectionAbortedError
 
 
 class Rude(Receiver):
-    """Reads a request, and then calls `behave` in place of a response."""
+    """A receiver that reads a request, and then calls `behave` in place of a response."""
 
     def __init__(self, behave: "Behaviour", scheme: str = "http", reads: bool = True) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ def reset(_: Rude, connection: socket.socket, __: int) -> None:
 
 
 def trickle(before: bytes, each: bytes = b"a", every: float = 1.0) -> Behaviour:
-    """Sends some bytes every second, without end."""
+    """Return a behaviour that sends `each` again after each `every` seconds, without an end."""
 
     def behave(receiver: Rude, connection: socket.socket, number: int) -> None:
         connection.sendall(before)
@@ -211,7 +211,7 @@ def trickle(before: bytes, each: bytes = b"a", every: float = 1.0) -> Behaviour:
 
 
 def flood(before: bytes, each: bytes) -> Behaviour:
-    """Sends as fast as it can."""
+    """Return a behaviour that sends as fast as it can."""
 
     def behave(receiver: Rude, connection: socket.socket, number: int) -> None:
         connection.sendall(before)
@@ -224,8 +224,8 @@ def flood(before: bytes, each: bytes) -> Behaviour:
 
 
 def say(words: bytes) -> Behaviour:
-    """Sends these bytes and the end of its side. What it has not read then would reset the connection, which
-    may overtake the bytes."""
+    """Return a behaviour that sends these bytes and the end of its side, and reads on: unread bytes would
+    reset the connection, which may overtake the bytes that were sent."""
 
     def behave(receiver: Rude, connection: socket.socket, number: int) -> None:
         connection.sendall(words)
@@ -236,7 +236,7 @@ def say(words: bytes) -> Behaviour:
 
 
 class Fast:
-    """A receiver in a process of its own, which takes as fast as anybody sends."""
+    """A receiver in a process of its own, which accepts messages as fast as anybody sends them."""
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self._log = log
@@ -259,17 +259,17 @@ class Fast:
 
     @property
     def number(self) -> int:
-        """Of messages that came."""
+        """The number of messages received."""
         return self._log.read_bytes().count(b"\n")
 
     @property
     def lines(self) -> list[str]:
-        """What it wrote, without what is half written."""
+        """The lines of the log, without a half written one."""
         return self._log.read_text().splitlines()[: self.number]
 
     @property
     def ids(self) -> list[str]:
-        """Of the messages that came."""
+        """The ids of the messages received."""
         return [line.partition(" ")[0] for line in self.lines]
 
 
@@ -296,7 +296,7 @@ def _serve_fast(connection: socket.socket, log: Any, times: bool) -> None:
 
 
 def main() -> None:
-    """Until its standard input ends."""
+    """Serve until standard input ends."""
     listener = socket.create_server(("127.0.0.1", 0))
     times = "--times" in sys.argv
     with Path(sys.argv[1]).open("wb", buffering=0) as log:

@@ -41,7 +41,7 @@ _NOWHERE = Path("/nowhere")
 
 
 def daemons(path: str = "") -> dict[str, ServiceDaemon]:
-    """Those that run by files alone, by the name of a file. vtysh is in the folder `path`, if anywhere."""
+    """Return the daemons that run by files alone, by file name. vtysh is in the folder `path`."""
     files = PlacedFiles(_NOWHERE)
     pppd = PppdFiles(files)
     accel = AccelPppDaemon(files, CommandLine(COMMAND_LINE), Systemd())
@@ -116,7 +116,7 @@ vlan_profiles = st.lists(
 
 @st.composite
 def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
-    """Configurations of moderate size, with any valid value in each field."""
+    """Generate configurations of moderate size, with any valid value in each field."""
     # Of any length: no two end alike, as the end stands for a name that is too long with its tags.
     taken = r"\.\.?|[0-9]+|(?i:lo|all|mgmt|n|nu|nul|null|null0)|(ppp|ipoe|ifb-?)[0-9]+"
     interfaces = st.from_regex(rf"(?!({taken})\Z|ifb-)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,14}}", fullmatch=True)
@@ -197,7 +197,7 @@ def valid_documents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def checked(files: Mapping[str, str | bytes], path: str = "") -> None:
-    """Verifies such files, with vtysh only if `path` has it."""
+    """Check the files, with vtysh only if `path` has it."""
     of_file = daemons(path)
     for name, content in files.items():
         text = content if isinstance(content, str) else content.decode("latin-1")

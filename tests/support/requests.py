@@ -6,7 +6,7 @@ NOBODY = {"detail": "Could not validate credentials"}
 
 
 def assert_civil(answer: requests.Response) -> None:
-    """Holds for every response: never a 500 or HTML, always a request id and a known shape."""
+    """Assert what holds for every response: no 500, no HTML, a request id and a known shape."""
     assert answer.status_code < 500, answer.text
     assert answer.headers["X-Request-ID"]
     assert_guarded(answer)
@@ -23,7 +23,7 @@ def assert_civil(answer: requests.Response) -> None:
 
 
 def assert_guarded(answer: requests.Response) -> None:
-    """The headers that restrict browsers and caches."""
+    """Assert that the response has the headers that restrict browsers and caches."""
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     kept = answer.url.endswith(("/docs", "/openapi.json")) and answer.status_code == 200
     assert answer.headers["Cache-Control"] == ("no-cache" if kept else "no-store")
@@ -33,7 +33,7 @@ def assert_guarded(answer: requests.Response) -> None:
 
 
 def assert_invalid(answer: requests.Response, path: str) -> None:
-    """A 400 whose errors name the field and the rule."""
+    """Assert that the response is a 400 whose errors name the field and the rule."""
     assert answer.status_code == 400, answer.text
     problems = answer.json()["errors"]
     assert any(problem["path"] == path or problem["path"].startswith(f"{path}.") for problem in problems)

@@ -17,12 +17,13 @@ ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
 
 @dataclass(frozen=True)
 class Route:
-    """`path` is relative to `/api/v1`; `{id}` stands for a session, `{revision}` for an archived one,
-    `{webhook}` for a registration, `{job}` for a job that runs. `data` is the record in the envelope,
-    `nothing` means that it is null; `bare` is the record of a response without an envelope, `paged` that of a
-    page. `body` is one that works and must be, `may_have` one that may be left out; `free` are fields that
-    take any JSON. A body that is `partial` may lack fields, and the core checks it. A route that `streams`
-    never ends by itself. One that has `more_for_admins` rejects a part of what it does for others."""
+    """A route of the contract. `path` is relative to `/api/v1`; `{id}` stands for a session, `{revision}`
+    for an archived one, `{webhook}` for a registration, `{job}` for a job that runs. `data` is the record
+    in the envelope, `nothing` means that it is null; `bare` is the record of a response without an
+    envelope, `paged` the record of a page. `body` is a required body that works, `may_have` an optional
+    one; `free` are fields that take any JSON. A `partial` body may lack fields, and the core checks it. A
+    route that `streams` never ends by itself. A route with `more_for_admins` rejects a part of what it
+    does for others."""
 
     method: str
     path: str

@@ -36,14 +36,14 @@ class Accel:
         wait_for("the stand-in to listen", self._process.stdout.readline)
 
     def kill(self) -> None:
-        """As `kill -9`: all sessions end, and nothing says so."""
+        """Kill the stand-in with SIGKILL: all sessions end, and nothing says so."""
         self._process.kill()
         self._process.wait()
         self._process.stdin.close()
         self._process.stdout.close()
 
     def reset(self) -> None:
-        """As after its start."""
+        """Put the stand-in into the state after its start."""
         self._order(reset=True)
 
     def up(self, *peers: Peer) -> None:
@@ -55,22 +55,22 @@ class Accel:
         self._order(down=sids)
 
     def restart(self) -> None:
-        """As by hand: all sessions end."""
+        """Restart the stand-in as an operator does: all sessions end."""
         self._order(restart=True)
 
     def faults(self, **changes: Any) -> None:
         self._order(faults=changes)
 
     def commands(self) -> list[str]:
-        """All that were received, without the proofs of life."""
+        """Return all commands that were received, without the proofs of life."""
         return [command for command in self._order()["commands"] if command != "show version"]
 
     def interfaces(self) -> Any:
-        """The names of those with PPPoE."""
+        """Return the names of the interfaces with PPPoE."""
         return self._order()["interfaces"]
 
     def reloads(self) -> Any:
-        """The interfaces of IPoE at each `reload`."""
+        """Return the interfaces of IPoE at each `reload`."""
         return self._order()["reloads"]
 
     def command_line(self, **more: Any) -> CommandLine:

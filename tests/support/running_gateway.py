@@ -26,7 +26,7 @@ class Gateway(NamedTuple):
 
     @contextmanager
     def without_core(self) -> Iterator[None]:
-        """The core hangs."""
+        """Stop the core's process for the block, so that it does not reply."""
         core = core_of(self.process)
         os.kill(core, signal.SIGSTOP)
         try:
@@ -35,7 +35,7 @@ class Gateway(NamedTuple):
             os.kill(core, signal.SIGCONT)
 
     def tls(self) -> ssl.SSLContext:
-        """Of a server with the gateway's certificate."""
+        """Return a TLS context of a server with the gateway's certificate."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self.state / "certificate.pem", self.state / "key.pem")
         return context
@@ -44,8 +44,8 @@ class Gateway(NamedTuple):
     def replaced(
         self, reply: Callable[[str, str], Reply], seen: list[tuple[Any, ...]] | None = None
     ) -> Iterator[str]:
-        """A stub with the gateway's certificate; gives its address. `reply` makes the status and the document
-        for a method and a path. `seen` gets method, path, body and some headers of each request."""
+        """Run a stub with the gateway's certificate, and yield its address. `reply` returns the status and
+        document for a method and a path; `seen` gets method, path, body and some headers of each request."""
 
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> None:

@@ -51,7 +51,7 @@ class Shell:
         }
 
     def run(self, *arguments: str, feed: str = "") -> Ended:
-        """Without a terminal, and in this process: to start one takes half a second."""
+        """Run a command in this process without a terminal: to start a process takes half a second."""
         runner = CliRunner(env={**dict.fromkeys(os.environ), **self.environment})
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         with (
@@ -73,11 +73,11 @@ class Shell:
         return Ended(status, out.getvalue().decode(), err.getvalue().decode())
 
     def run_process(self, *arguments: str, wrap: tuple[str, ...] = ()) -> Ended:
-        """As cron does."""
+        """Run a command in a process, as cron does."""
         return self._run([*wrap, GATEWAYCTL, *arguments])
 
     def check(self, *arguments: str) -> Ended:
-        """The check for monitoring systems."""
+        """Run the check for monitoring systems."""
         return self._run([CHECK, *arguments])
 
     def _run(self, command: list[str]) -> Ended:
@@ -94,13 +94,13 @@ class Shell:
         return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
     def done(self, *arguments: str, feed: str = "") -> str:
-        """The output of a command, which must succeed."""
+        """Return the output of a command, which must succeed."""
         ended = self.run(*arguments, feed=feed)
         assert ended.status == 0, ended
         return ended.out
 
     def json(self, *arguments: str) -> Any:
-        """What a command prints as JSON."""
+        """Return the JSON that a command prints."""
         return json.loads(self.done("-o", "json", *arguments))
 
     @contextmanager
@@ -112,12 +112,12 @@ class Shell:
             running.end()
 
     def at_terminal(self, *arguments: str, columns: int = 0, lines: int = 0) -> "Terminal":
-        """Of an unknown size by default."""
+        """Start a command at a terminal, by default of an unknown size."""
         environment = {"TERM": "xterm", **self.environment}
         return Terminal([GATEWAYCTL, *arguments], environment, self.folder, (lines, columns))
 
     def shown(self, *arguments: str, columns: int) -> list[str]:
-        """The lines that a command shows at a terminal of this width, without colours."""
+        """Return the lines that a command shows at a terminal of this width, without colours."""
         size = {"COLUMNS": str(columns), "LINES": "24"}
         with (
             patch.dict(self.environment, size, NO_COLOR="1"),
@@ -138,7 +138,7 @@ class Shell:
         self.done("login", "--user", role, "--password-file", self.password_file(role))
 
     def has(self, token: str, name: str = "", **more: Any) -> None:
-        """Makes the context in which a login would keep the token, without the time of a login."""
+        """Make the context in which a login would keep the token, without the time of a login."""
         known = {"url": self.api.url, "ca": self.environment["GATEWAY_CA"], "username": None, "token": token}
         chosen = name or self.api.url.removeprefix("https://")
         held = json.loads(self.contexts.read_text())["contexts"] if self.contexts.exists() else {}
@@ -215,7 +215,7 @@ class Terminal:
             assert self.read(), f"no {text!r} in {self.shown!r}"
 
     def read(self) -> str:
-        """What is shown next, nothing at the end."""
+        """Return what is shown next; nothing at the end."""
         try:
             piece = os.read(self._ours, 65536).decode()
         except OSError:

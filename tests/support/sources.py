@@ -32,7 +32,7 @@ TERMS = SessionTerms("100.64.0.1", "pppoe_ethernet", 50_000_000, 10_000_000, Non
 
 
 def listed(key: str, **fields: Any) -> SourceSession:
-    """A session of PPPoE, as a source lists it."""
+    """Return a PPPoE session, as a source lists it."""
     return SourceSession(
         **{
             "key": key,
@@ -126,7 +126,7 @@ class ListedSource:
 
 
 class Surroundings:
-    """What a test wants to be around the sessions, and what they were told."""
+    """The surroundings of sessions that a test wants, which record their calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[int]]] = []
@@ -155,7 +155,7 @@ class Surroundings:
 
 
 def poll(tracker: Tracker) -> None:
-    """Polls each source now, one after the other."""
+    """Poll each source now, one after the other."""
     for watch in tracker.watches:
         watch.poll()
 
@@ -200,7 +200,7 @@ class Lives:
 
 
 def events(journal: Journal) -> list[SessionEvent]:
-    """All that a journal has."""
+    """Return all events of a journal."""
     found: list[SessionEvent] = []
     for reply in journal.follow(None, 0):
         assert reply is not None

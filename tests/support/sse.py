@@ -43,7 +43,7 @@ class Message(NamedTuple):
 
 
 def messages_in(buffer: bytearray) -> list[Message]:
-    """Removes the complete messages from the start of the buffer. Fails on any other bytes."""
+    """Remove the complete messages from the start of the buffer. Fails on any other bytes."""
     found, position = [], 0
     while True:
         while buffer.startswith(_HEARTBEAT, position):
@@ -112,20 +112,20 @@ class Stream:
         self._connection.close()
 
     def end(self) -> None:
-        """Ends it for the thread that reads it."""
+        """End the stream for the thread that reads it."""
         with suppress(OSError), socket.socket(fileno=os.dup(self._socket.fileno())) as same:
             same.shutdown(socket.SHUT_RDWR)
 
     def read(self) -> bytes:
-        """The next bytes; none at the regular end of the body. Raises OSError and HTTPException."""
+        """Return the next bytes; none at the regular end of the body. Raises OSError and HTTPException."""
         return self._response.read1(1 << 16)
 
     def read_all(self) -> bytes:
-        """The body of a response that ends."""
+        """Return the body of a response that ends."""
         return self._response.read()
 
     def messages(self) -> Iterator[Message]:
-        """Messages until the regular end of the body. The iteration can stop and continue."""
+        """Yield messages until the regular end of the body. The iteration can stop and continue."""
         while True:
             while self._ready:
                 yield self._ready.popleft()
@@ -137,13 +137,13 @@ class Stream:
             self._ready.extend(messages_in(self._buffer))
 
     def take(self, number: int) -> list[Message]:
-        """The next messages."""
+        """Return the next messages."""
         found = list(islice(self.messages(), number))
         assert len(found) == number, f"the stream ended after {len(found)} of {number} events"
         return found
 
     def until(self, wanted: Callable[[Message], bool]) -> list[Message]:
-        """The next messages, up to the wanted one."""
+        """Return the next messages, up to the wanted one."""
         found: list[Message] = []
         for message in self.messages():
             found.append(message)
@@ -153,7 +153,7 @@ class Stream:
 
 
 def listen(api: Api, query: str = "", role: str = "operator", **more: Any) -> Stream:
-    """A stream of the stack's API, which must open."""
+    """Open a stream of the stack's API."""
     token = more.pop("token", None) or api.token(role)
     stream = Stream(api.url, api.environment["GATEWAY_CA"], token, query, **more)
     if stream.status != 200:
@@ -164,7 +164,7 @@ def listen(api: Api, query: str = "", role: str = "operator", **more: Any) -> St
 
 
 def resume(api: Api, id: str, **more: Any) -> Stream:
-    """A stream that resumes after an event, with the header of an event source."""
+    """Open a stream that resumes after an event, with the header of an event source."""
     return listen(api, headers={"Last-Event-ID": id}, **more)
 
 
@@ -198,7 +198,7 @@ class Collector:
         return len(self.messages)
 
     def has(self, sequence: int) -> bool:
-        """True if it has received this event. Raises the error that ended it."""
+        """Return True if the collector has received this event. Raises the error that ended it."""
         if self.failure is not None:
             raise self.failure
         return bool(self.messages) and self.messages[-1].sequence >= sequence
@@ -240,7 +240,7 @@ def collector(api: Api, role: str = "operator") -> Collector:
 
 
 def assert_gapless(messages: list[Message]) -> None:
-    """Each event exactly once, in order, of one life of the core."""
+    """Assert that each event comes exactly once, in order, from one life of the core."""
     assert messages
     first = messages[0]
     assert {message.name for message in messages} <= {"session_up", "session_down"}
@@ -253,7 +253,7 @@ def assert_gapless(messages: list[Message]) -> None:
 
 
 def master_of(process: "subprocess.Popen[bytes]") -> int:
-    """gunicorn's arbiter."""
+    """Return the process id of gunicorn's arbiter."""
     gunicorn = [
         pid for pid in descendants(process.pid) if b"gateway_api.serving.users" in _file(pid, "cmdline")
     ]
@@ -262,24 +262,24 @@ def master_of(process: "subprocess.Popen[bytes]") -> int:
 
 
 def workers_of(process: "subprocess.Popen[bytes]") -> list[int]:
-    """gunicorn's workers that run."""
+    """Return the process ids of gunicorn's workers that run."""
     return [pid for pid in descendants(master_of(process)) if _file(pid, "cmdline")]
 
 
 def worker_of(stream: Stream, workers: list[int]) -> int:
-    """The worker with the server's end of a stream."""
+    """Return the worker with the server's end of a stream."""
     inode = server_end(stream)[1]
     (worker,) = (pid for pid in workers if f"socket:[{inode}]" in open_files(pid))
     return worker
 
 
 def is_cut(stream: Stream) -> bool:
-    """True if the server has closed a stream whose client never reads."""
+    """Return True if the server has closed a stream whose client never reads."""
     return server_end(stream)[0] != _ESTABLISHED
 
 
 def server_end(stream: Stream) -> tuple[str, str]:
-    """State and inode of the server's socket: proc_net_tcp in the kernel's documentation."""
+    """Return the state and inode of the server's socket: proc_net_tcp in the kernel's documentation."""
     wanted = [f"0100007F:{port:04X}" for port in (stream.server_port, stream.own_port)]
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
@@ -293,7 +293,7 @@ def resident_megabytes(pid: int) -> float:
 
 
 def wait_for_workers(process: "subprocess.Popen[bytes]", number: int, gone: set[int]) -> list[int]:
-    """The workers, when there are so many without those that are gone."""
+    """Wait until there are `number` workers without those in `gone`, and return them."""
 
     def there() -> list[int]:
         found = [pid for pid in workers_of(process) if pid not in gone]
@@ -318,7 +318,7 @@ def _file(pid: int, name: str) -> bytes:
 
 
 def open_files(pid: int) -> set[str]:
-    """What a process has open, by name."""
+    """Return the names of what a process has open."""
     found = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):

@@ -34,8 +34,8 @@ _chance = random.SystemRandom()
 
 
 def free_port() -> int:
-    """A port without a listener, outside the range for outgoing connections: one of them might take it before
-    the bind. Not 10080, which browsers refuse."""
+    """Return a port without a listener, outside the range for outgoing connections: one of them might take
+    it before the bind. Never 10080, which browsers refuse."""
     while True:
         port = _chance.randrange(10_081, 32_000)
         with socket.socket() as probe:
@@ -47,8 +47,8 @@ def free_port() -> int:
 
 
 def wait_for(what: str, ready: Any, timeout: float = PATIENCE) -> Any:
-    """The first true value of `ready()`. Fails the test with `what` if none comes in time; no timeout is less
-    than PATIENCE. A test that requires less measures it."""
+    """Return the first true value of `ready()`. Fails the test with `what` if none comes in time; no
+    timeout is less than PATIENCE. A test that requires less measures it."""
     timeout = max(timeout, PATIENCE)
     deadline = time.monotonic() + timeout
     while not (value := ready()):
@@ -71,7 +71,7 @@ class Api:
     def send(
         self, method: str, path: str, role: str | None = "admin", token: str | None = None, **more: Any
     ) -> requests.Response:
-        """`role` is admin, operator or None for no token."""
+        """Send a request. `role` is admin, operator or None for no token."""
         headers = dict(more.pop("headers", {}))
         if token or role:
             headers["Authorization"] = f"Bearer {token or self.token(str(role))}"
@@ -79,7 +79,7 @@ class Api:
         return self.session.request(method, url, headers=headers, timeout=PATIENCE, **more)
 
     def get(self, path: str, role: str | None = "operator", **more: Any) -> Any:
-        """The data of a GET that must succeed."""
+        """Return the data of a GET that must succeed."""
         answer = self.send("GET", path, role, **more)
         assert answer.status_code == 200, (path, answer.status_code, answer.text)
         assert answer.json()["status"] == "ok"
@@ -102,12 +102,12 @@ class Api:
         return token
 
     def forget_tokens(self) -> None:
-        """Forgets all tokens, so that the next requests log in again."""
+        """Forget all tokens, so that the next requests log in again."""
         self._tokens.clear()
 
 
 def read_environment(path: Path) -> dict[str, str]:
-    """The shell assignments in a file."""
+    """Return the shell assignments in a file."""
     words = shlex.split(path.read_text())
     return dict(word.split("=", 1) for word in words)
 
@@ -117,14 +117,14 @@ _COST = 4
 
 
 def make_state(folder: Path, cost: int = _COST) -> None:
-    """Makes a folder of `make run` with what a first run takes long for: hashes of passwords, a key and its
+    """Make a folder of `make run` with what a first run takes long for: hashes of passwords, a key and its
     certificate."""
     shutil.copytree(_first_run(cost)[0], folder, dirs_exist_ok=True)
 
 
 @cache
 def _first_run(cost: int) -> tuple[Path, object]:
-    """Such a folder, and what keeps it there."""
+    """Return such a folder, and the objects that keep it there."""
     folder = TemporaryDirectory()
     made = RunFolder(Path(folder.name))
     made.prepare()
@@ -147,8 +147,8 @@ def running_stack(
     cost: int = _COST,
     **more: Any,
 ) -> Iterator[tuple[Api, "subprocess.Popen[bytes]"]]:
-    """Core and API as in `make run`, with certificate and passwords of the first one, until the end of the
-    block. `wrap` is a command that starts them, `cost` the bcrypt cost of the passwords."""
+    """Run core and API as in `make run`, with certificate and passwords of the first one, until the end of
+    the block. `wrap` is a command that starts them, `cost` the bcrypt cost of the passwords."""
     environment = {
         **os.environ,
         "PORT": str(free_port()),
@@ -181,13 +181,13 @@ def running_stack(
 
 
 def call_core(socket_path: Path, method: str, **parameters: Any) -> Any:
-    """The reply of the core at a socket, to somebody other than the API. Raises ErrorReply."""
+    """Return the reply of the core at a socket, to a client other than the API. Raises ErrorReply."""
     with closing(Client(socket_path, timeout=PATIENCE)) as client:
         return json.loads(bytes(client.call(f"{CORE.name}.{method}", parameters)))
 
 
 def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float] = time.time) -> str:
-    """A token like those of a running stack, with any start and lifetime in seconds."""
+    """Return a token like those of a running stack, with any start and lifetime in seconds."""
     client = Client(state / "core.sock", timeout=10)
     user = CoreClient(client).check_access([username]).user(username)
     client.close()
@@ -199,7 +199,7 @@ def issued(state: Path, username: str, lifetime: int, clock: Callable[[], float]
 
 
 def stop(process: "subprocess.Popen[bytes]", timeout: float = PATIENCE) -> float:
-    """Stops it like Ctrl-C; the seconds until its end."""
+    """Stop a process as Ctrl-C does, and return the seconds until its end."""
     began = time.monotonic()
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
@@ -211,7 +211,7 @@ def stop(process: "subprocess.Popen[bytes]", timeout: float = PATIENCE) -> float
 
 
 def descendants(pid: int) -> list[int]:
-    """The descendants of a process."""
+    """Return the process ids of a process's descendants."""
     parent_of = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -227,7 +227,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def core_of(process: "subprocess.Popen[bytes]") -> int:
-    """The process id of the core daemon of a stack."""
+    """Return the process id of the core daemon of a stack."""
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(process.pid)}
     (core,) = (pid for pid, command in commands.items() if b"gateway_core" in command)
     return core
@@ -243,9 +243,9 @@ def running_api(
     configuration: str = "python:gateway_api.serving.users",
     **settings: str,
 ) -> Iterator[str]:
-    """gunicorn alone, with any core at `core_socket`; its base URL. `state` is the folder of a former stack,
-    which has the certificate. `group` is its own group.
-    `configuration` is that of gunicorn. `settings` are further environment variables."""
+    """Run gunicorn alone, with any core at `core_socket`, and yield its base URL. `state` is the folder of
+    a former stack, which has the certificate. `group` is its own group. `configuration` is that of
+    gunicorn. `settings` are further environment variables."""
     port = free_port()
     # Its own runtime folder: the stack may still run, with a hub in its folder.
     runtime = state / "alone"
@@ -298,7 +298,7 @@ def running_api(
 
 
 def listens(path: Path) -> bool:
-    """Whether a process listens at a Unix socket: one that was killed leaves its file."""
+    """Return True if a process listens at a Unix socket: a killed process leaves its file."""
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(str(path)) == 0
 
@@ -307,7 +307,7 @@ def listens(path: Path) -> bool:
 def running_core(
     socket_path: Path, factory: Path, *arguments: str, module: str = "gateway_core"
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """The embedded core alone, until the end of the block. Its configuration is in a folder beside the
+    """Run the embedded core alone, until the end of the block. Its configuration is in a folder beside the
     socket, and begins as `factory`. `module` is the program."""
     process = subprocess.Popen(
         [

@@ -16,7 +16,7 @@ FIELDS = SessionSummary.__struct_fields__
 
 
 def session(id: int, **changes: Any) -> Session:
-    """A session whose every text is its own, unless said otherwise."""
+    """Return a session whose every text is its own, unless `changes` say otherwise."""
     summary = SessionSummary(
         id=id,
         type="PPPoE",
@@ -59,7 +59,7 @@ CGNAT = Cgnat(
 
 
 def table_of(*sessions: Session) -> SessionTable[Session]:
-    """A table of these sessions."""
+    """Return a table of these sessions."""
     table: SessionTable[Session] = SessionTable(CGNAT)
     for each in sessions:
         table.add(each)

@@ -29,7 +29,7 @@ class Gateway:
         self._ids = count(1)
 
     def disconnect(self) -> int:
-        """Ends one session; its id."""
+        """End one session, and return its id."""
         id = next(self._ids)
         answered = self.api.send("DELETE", f"/subscribers/{id}")
         assert answered.status_code == 200, answered.text
@@ -37,7 +37,7 @@ class Gateway:
 
     @contextmanager
     def webhook(self, url: str, events: list[str] = DOWN, secret: str | None = None) -> Iterator[str]:
-        """A registration until the end of the block; its id."""
+        """Register a webhook until the end of the block, and yield its id."""
         id = register(self.api, url, events, secret)
         try:
             yield id
@@ -51,7 +51,7 @@ class Gateway:
             assert answered.status_code == 200, answered.text
 
     def declare(self, *receivers: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Commits these, and no others. The declared webhooks by URL, as soon as they are these."""
+        """Commit these webhooks, and no others. Returns the declared webhooks by URL, once they are these."""
         self.commit(DECLARED, receivers)
         urls = {receiver["url"] for receiver in receivers}
         wait_for("the declared webhooks", lambda: self.declared().keys() == urls)
@@ -62,14 +62,14 @@ class Gateway:
         return {one["url"]: one for one in webhooks if one["origin"] == "declared"}
 
     def test(self, id: str) -> str:
-        """Sends a test message; its id."""
+        """Send a test message, and return its id."""
         answered = self.api.send("POST", f"/webhooks/{id}/test")
         assert answered.status_code == 200, answered.text
         message: str = answered.json()["data"]["message_id"]
         return message
 
     def log(self, id: str, entries: int = 0) -> list[dict[str, Any]]:
-        """The delivery log, newest first, as soon as it has so many entries."""
+        """Return the delivery log, newest first, once it has so many entries."""
 
         def read() -> Any:
             return self.api.get(f"/webhooks/{id}/deliveries")["deliveries"]
@@ -88,7 +88,7 @@ def register(api: Api, url: str, events: list[str], secret: str | None = None) -
 
 
 def metrics(api: Api) -> dict[str, float]:
-    """The samples about webhooks, without their common prefix."""
+    """Return the samples about webhooks, without their common prefix."""
     return {
         sample.name.removeprefix("gateway_api_webhook") + "".join(sample.labels.values()): sample.value
         for family in text_string_to_metric_families(scrape(api).text)
@@ -98,5 +98,5 @@ def metrics(api: Api) -> dict[str, float]:
 
 
 def verified(request: Received, secret: str = SECRET) -> Any:
-    """The body, if the signature is right. The package raises if not."""
+    """Return the body if the signature is right. The package raises if not."""
     return standardwebhooks.Webhook(secret).verify(request.body, dict(request.headers))

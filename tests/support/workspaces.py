@@ -23,7 +23,7 @@ _NO_SERVICES = LabServices()
 
 
 class CheckedServices(LabServices):
-    """Services whose files are checked like this, which may raise StepFailed."""
+    """Services whose files `check` examines, which may raise StepFailed."""
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
@@ -63,7 +63,7 @@ def commit(workspace: Workspace, hostname: str, confirm_seconds: int | None = No
 
 @contextmanager
 def no_file_longer_than(size: int) -> Iterator[None]:
-    """A size limit of the process: like a full disk, it fails in the middle of a write."""
+    """Limit the size of the process's files: as on a full disk, a write fails in its middle."""
     before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
     try:
@@ -74,8 +74,8 @@ def no_file_longer_than(size: int) -> Iterator[None]:
 
 @contextmanager
 def many_descriptors() -> Iterator[None]:
-    """As beside many connections: new descriptors are above the first 1024, which are all that select(2)
-    takes."""
+    """Hold 1024 descriptors, so that new ones are above those that select(2) takes, as beside many
+    connections."""
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1024)]

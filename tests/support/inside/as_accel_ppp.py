@@ -31,13 +31,13 @@ def _called(result: int) -> None:
 
 
 def _number(descriptor: int, request: int, value: int = -1) -> int:
-    """The integer that an ioctl leaves."""
+    """Return the integer that an ioctl leaves."""
     (number,) = struct.unpack("i", fcntl.ioctl(descriptor, request, struct.pack("i", value)))
     return int(number)
 
 
 def session(interface: str) -> str:
-    """A PPPoE session in the kernel, with its link, as far as it comes without a peer."""
+    """Make a PPPoE session in the kernel and its link, as far as that works without a peer."""
     line = socket.socket(_AF_PPPOX, socket.SOCK_STREAM)
     # sockaddr_pppox: protocol 0 is PPPoE; session 7 of a peer.
     address = struct.pack("=HI", _AF_PPPOX, 0) + struct.pack("!H", 7) + bytes.fromhex("020000000007")

@@ -24,7 +24,7 @@ _UDP = struct.pack("!HHHH", 9, 9, 16, 0) + bytes(8)
 
 
 def _arp(operation: int, sender: IPv4Address, target: IPv4Address) -> bytes:
-    """RFC 826."""
+    """Return an ARP message (RFC 826)."""
     head = struct.pack("!HHBBH", 1, 0x0800, 6, 4, operation)
     return head + _OWN + sender.packed + bytes(6) + target.packed
 
@@ -38,7 +38,7 @@ def start(line: homes.Line, other: homes.Line, victim: str, seconds: int) -> "su
 
 
 def frames(line: int, gateway: bytes, clone: bytes, victim: str, behind: str) -> Iterator[bytes]:
-    """Without an end."""
+    """Yield the frames of the attack, without an end."""
 
     def packet(ethertype: int, payload: bytes, destination: bytes = gateway) -> bytes:
         return tagged(destination + _OWN + struct.pack("!H", ethertype) + payload, (DOT1Q, line))

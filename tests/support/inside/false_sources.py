@@ -59,12 +59,12 @@ def _tcp(source: str, to: str) -> bytes:
 
 
 def _dhcp(type: int, source: str, to: str, options: bytes = b"", **more: str) -> bytes:
-    """Of the line's device."""
+    """Return a DHCP message of the line's device."""
     return udp(source, to, dhcp(type, 0x0FA15E00 + type, _OWN_MAC, options, **more).ljust(300, b"\0"), 68, 67)
 
 
 def _part(number: int, packet: bytes) -> bytes:
-    """One of two fragments, the first of which has no more than the header of UDP."""
+    """Return one of two fragments, the first of which has no more than the header of UDP."""
     source, to = (str(IPv4Address(packet[place : place + 4])) for place in (12, 16))
     return ipv4(source, to, packet[28:], part=1) if number else ipv4(source, to, packet[20:28], part=0x2000)
 
@@ -93,7 +93,7 @@ _IGMP_QUERY = summed(b"\x11\1" + bytes(6), 2)
 
 
 def kinds4(own: str, other: str) -> dict[str, Kind]:
-    """With the address of the line, and of another subscriber."""
+    """Return the kinds of IPv4 packets, with the address of the line and of another subscriber."""
     anywhere, everybody = ("0.0.0.0", own), (*_GATEWAYS, _BROADCAST)
     return {
         "to a host upstream": (_of4(_UDP), [WORLD]),
@@ -249,7 +249,8 @@ class _Trial:
         ip_batch([f"neighbour replace {address} lladdr {_MACS[tag]} dev {device}"])
 
     def packets(self, kind: Kind, sources: Sequence[str], rest: float) -> dict[str, int]:
-        """How many packets of a kind were sent, and what reached others, within a rest in seconds."""
+        """Return how many packets of a kind were sent, and those that reached others within `rest`
+        seconds."""
         self._drain()
         make, others = kind
         frames = [self._frame(make(source, other)) for source in sources for other in others] * _TIMES
@@ -275,14 +276,14 @@ class _Trial:
         return mac + _OWN_MAC + struct.pack("!H", ethertype) + packet
 
     def _await_dnsmasq(self) -> None:
-        """Its offer to the line comes after its replies to all before."""
+        """Wait for dnsmasq's offer to the line, which comes after its replies to all messages before."""
         asked = 0x11110000 + next(self._marks)
         message = dhcp(1, asked, _OWN_MAC).ljust(300, b"\0")
         self._line.send(self._frame(udp("0.0.0.0", _BROADCAST, message, 68, 67)))
         self._await(self._line, lambda frame: frame[12:14] == b"\x08\0" and frame[46:50] == asked.to_bytes(4))
 
     def _received(self) -> list[bytes]:
-        """At others, up to a packet of the gateway itself."""
+        """Return the frames at others, up to a packet of the gateway itself."""
         mark = b"mark %d" % next(self._marks)
         found: list[bytes] = []
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as marks:
@@ -292,7 +293,7 @@ class _Trial:
         return [frame for frame in found if _is_of_the_line(frame)]
 
     def _await(self, line: socket.socket, is_last: Callable[[bytes], bool]) -> list[bytes]:
-        """The frames before the last one."""
+        """Return the frames before the last one."""
         found: list[bytes] = []
         line.settimeout(PATIENCE)
         while True:
@@ -311,7 +312,7 @@ class _Trial:
 
 
 def _switch() -> None:
-    """Has the kernel report each error, and soon, as far as it can."""
+    """Have the kernel report each error, and soon, as far as the kernel can."""
     for setting, value in (
         ("ipv4/icmp_ratelimit", 0),
         ("ipv6/icmp/ratelimit", 0),
@@ -327,7 +328,7 @@ def _switch() -> None:
 
 
 def _heard(stack: ExitStack, pid: int, device: str) -> socket.socket:
-    """All frames of a device in the network of a process."""
+    """Return a socket that receives all frames of a device in the network of a process."""
     with network_of(pid):
         line = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)))
         line.bind((device, 0))
@@ -336,7 +337,7 @@ def _heard(stack: ExitStack, pid: int, device: str) -> socket.socket:
 
 
 def _is_of_the_line(frame: bytes) -> bool:
-    """False for what the gateway sends of itself: ARP, neighbour discovery, and to groups of IPv6."""
+    """Return False for frames of the gateway itself: ARP, neighbour discovery, IPv6 groups."""
     (ethertype,) = struct.unpack_from("!H", frame, 12)
     if ethertype == _IPV4:
         return True
@@ -345,7 +346,7 @@ def _is_of_the_line(frame: bytes) -> bool:
 
 
 def run(folder: Path) -> dict[str, dict[str, dict[str, int]]]:
-    """What was sent, and what reached others, by the state of the line and the kind of packet."""
+    """Return the packets sent and those that reached others, by the state of the line and the kind."""
     seen: dict[str, dict[str, dict[str, int]]] = {}
     with ExitStack() as stack:
         trial = _Trial(stack, folder)

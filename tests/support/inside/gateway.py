@@ -93,7 +93,7 @@ def dhcp(world: World) -> dict[str, Any]:
 
 
 def ipv6(world: World) -> dict[str, Any]:
-    """alice's device learns her prefix from dnsmasq, and a host outside reaches it."""
+    """Return the prefix that alice's device learns from dnsmasq, once a host outside reaches it."""
     device = world.dialers["alice"].device
     address = soon("an IPv6 address", lambda: homes.addresses(device, "inet6"))[0]
     soon("a reply to the outside", lambda: is_reached_from_the_neighbour(address))
@@ -101,21 +101,21 @@ def ipv6(world: World) -> dict[str, Any]:
 
 
 def mtu(world: World) -> dict[str, int]:
-    """alice's client asks for packets of 1500 bytes (RFC 4638), and bob's does not."""
+    """Return the MTU of alice, whose client asks for 1500 bytes (RFC 4638), and of bob, whose does not."""
     interfaces = {user: world.online(user)["interface"] for user in ("alice", "bob")}
     return {user: int(Path(f"/sys/class/net/{name}/mtu").read_text()) for user, name in interfaces.items()}
 
 
 def neighbours(world: World) -> list[int]:
-    """The kernel has one table for all network namespaces, so this shows in a machine of its own."""
+    """Return the kernel's thresholds of neighbours, which only a machine of its own may raise."""
     found = read_thresholds(socket.AF_INET)
     assert found
     return list(found)
 
 
 def steered(world: World) -> dict[str, Any]:
-    """alice has a shared address, and bob a public one. There is one address behind the appliance, and one
-    behind the neighbour."""
+    """Ping from alice, who has a shared address, and from bob, who has a public one. One address is behind
+    the appliance, and one behind the neighbour."""
     ways = {"alice": BEHIND_THE_APPLIANCE, "bob": BEHIND_THE_NEIGHBOUR}
     pinged: dict[str, dict[str, bool]] = {}
 
@@ -163,7 +163,7 @@ def limited(world: World) -> dict[str, Any]:
 
 
 def both_modes(world: World) -> dict[str, Any]:
-    """alice's session is in the kernel, and carol's in user mode."""
+    """Return the processes of alice's session in the kernel, and of carol's in user mode."""
     seen: dict[str, Any] = {"health": world.read("/system/health/detail")["dependencies"]}
     for user in ("alice", "carol"):
         seen[user] = homes.lasting_processes(pppd_of(world.online(user)))
@@ -179,7 +179,7 @@ def sandboxed(_: World) -> dict[str, Any]:
 
 
 def refused(world: World) -> dict[str, Any]:
-    """A subscriber who knows no password."""
+    """Dial as a subscriber with a wrong password, and return the failed sign-on."""
     world.dial(LINES["mallory"], 'mal"lory', 120, password="wrong")
     (failure, *more) = soon("a failure", lambda: world.read("/subscribers/failed-sign-ons")["failures"])
     world.dialers.pop('mal"lory').vanish()
@@ -187,8 +187,8 @@ def refused(world: World) -> dict[str, Any]:
 
 
 def committed(world: World) -> dict[str, Any]:
-    """A commit takes the VLANs with two tags away, limits the making of VLANs, and names a RADIUS server that
-    knows any user."""
+    """Commit a configuration without VLANs of two tags, with a limit on the making of VLANs, and with a
+    RADIUS server that knows any user."""
     server = FreeRadius(IPv4Address("127.0.0.1"), _RADIUS)
     dave, before = world.online("dave"), world.whole_sessions()
     soon("the RADIUS server", server.is_ready)
@@ -218,7 +218,7 @@ def committed(world: World) -> dict[str, Any]:
 
 
 def attacked(world: World) -> dict[str, Any]:
-    """All that a line can send and must not."""
+    """Send all that a line can send and must not."""
     before, sessions = world.demux(), world.whole_sessions()
     began, passed = time.monotonic(), udp_at_the_appliance()
     _send_datagram(world.dialers["alice"].device)
@@ -239,14 +239,14 @@ def attacked(world: World) -> dict[str, Any]:
 
 
 def _send_datagram(device: str) -> None:
-    """From a subscriber's device, as `attack` sends them."""
+    """Send a datagram from a subscriber's device, as `attack` sends them."""
     with network_of(homes.namespace_pid()), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
         sender.sendto(b"honest", (BEHIND_THE_APPLIANCE, 9))
 
 
 def false_sources_reach_others(_: World) -> dict[str, dict[str, dict[str, int]]]:
-    """In a network of its own."""
+    """Run the trial of false sources, in a network of its own."""
     with TemporaryDirectory() as folder:
         return false_sources.run(Path(folder))
 
@@ -255,13 +255,13 @@ def false_sources_reach_others(_: World) -> dict[str, dict[str, dict[str, int]]]
 
 
 def cut_line(world: World) -> None:
-    """The line of erin, for `ends`: no frame passes any more."""
+    """Cut the line of erin, for `ends`: no frame passes any more."""
     world.cut = world.online("erin")
     run(f"ip -n {homes.NAMESPACE} link set {world.dialers['erin'].line.device} down")
 
 
 def ends(world: World) -> dict[str, Any]:
-    """Sessions end in different ways, at the same time."""
+    """End sessions in different ways, at the same time."""
     users = {"hung_up": "bob", "killed": "frank", "padt": "grace", "resized": "heidi", "silent": "ivan"}
     users["disconnected"] = "Modem hangup"
     sessions = {way: world.online(user) for way, user in users.items()}
@@ -326,7 +326,7 @@ def _shows(command: str, word: str) -> bool:
 
 
 def repaired(world: World) -> dict[str, Any]:
-    """Each part is deleted, and comes back."""
+    """Delete each part of a session in the kernel, and wait until it comes back."""
     session = world.online("alice")
     (qos,) = (each for each in world.read("/qos")["sessions"] if each["session_id"] == session["id"])
     ifb, before, parts = qos["ifb_device"], world.repairs(), []
@@ -348,8 +348,8 @@ def repaired(world: World) -> dict[str, Any]:
 
 
 def core_killed(world: World) -> dict[str, Any]:
-    """frank hangs up before the core is back. The event stream may tell this by a gap only; the webhook has a
-    message for each event."""
+    """Kill the core. frank hangs up before it is back: the event stream may tell this by a gap only, and
+    the webhook has a message for each event."""
     before = world.sessions()
     run(f"systemctl kill --kill-whom=main --signal=STOP {CORE}")
     run(f"systemctl kill --kill-whom=main --signal=KILL {CORE}")
@@ -376,7 +376,7 @@ def core_killed(world: World) -> dict[str, Any]:
 
 
 def pppoe_server_killed(world: World) -> dict[str, Any]:
-    """Another subscriber signs on at the same VLAN afterwards."""
+    """Kill the server of alice's VLAN, and have another subscriber sign on there afterwards."""
     alice, line = world.online("alice"), world.dialers["alice"].line
     (server,) = processes("pppoe-server", "-F", "-I", line.access_interface)
     kill(server)

@@ -47,7 +47,7 @@ class RadiusAway:
         self._sessions: dict[str, dict[str, Any]] = {}
 
     def radius_goes(self, world: World) -> dict[str, list[int]]:
-        """The first server, then the second."""
+        """End the first server, then the second."""
         soon("the servers", lambda: all(server.is_ready() for server in self._servers))
         world.commit({"radius": section_of(*self._servers, timeout=1, max_try=2)})
         for number, user in enumerate(("bob", "dave")):
@@ -56,14 +56,14 @@ class RadiusAway:
         return self._starts()
 
     def radius_is_away(self, world: World) -> dict[str, Any]:
-        """Then the second server is back."""
+        """Look at the sessions, then start the second server again."""
         soon("updates without a reply", lambda: all(map(_has_failed, self._sessions.values())))
         sessions = self._listed(world)
         self._servers[1].start()
         return sessions
 
     def radius_returns(self, world: World) -> dict[str, Any]:
-        """The second server has an update of a session that began by the first. Then the first is back."""
+        """Start the first server again, once the second has an update of one of its sessions."""
         first, second = self._servers
         soon("an update at the second server", lambda: second.accounted("Interim-Update", "bob"))
         sessions = self._listed(world)
@@ -113,7 +113,7 @@ def fifty(world: World) -> dict[str, Any]:
 
 
 def attacked(world: World) -> dict[str, Any]:
-    """A minute of all that a line can send and must not, while others ping."""
+    """Send all that a line can send and must not for a minute, while others ping."""
     world.commit({"demux.rate_limits": {"vlans_per_second": 2, "burst": 10, "max_vlans": 1000}})
     sessions = world.sessions()
     others = [world.dialers[user].device for user in OTHERS]

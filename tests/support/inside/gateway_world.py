@@ -81,7 +81,7 @@ _SECTIONS: dict[str, Any] = {
 
 
 def soon(what: str, ready: Callable[[], Any], every: float = 0.5) -> Any:
-    """The first true value, asked for `every` so many seconds."""
+    """Return the first true value of `ready()`, which is called each `every` seconds."""
     deadline = time.monotonic() + PATIENCE
     while not (value := ready()):
         if time.monotonic() > deadline:
@@ -153,7 +153,7 @@ class World:
     # What a client of the API sees
 
     def read(self, path: str) -> dict[str, Any]:
-        """The data of a response. On a slow processor, the core may reply too late at first."""
+        """Return the data of a response. On a slow processor, the core may reply too late at first."""
 
         def answer() -> Any:
             said = self.api.send("GET", path, "operator")
@@ -163,7 +163,7 @@ class World:
         return data
 
     def sessions(self) -> dict[str, dict[str, Any]]:
-        """By user name."""
+        """Return the sessions by user name."""
         return {each["username"]: each for each in self.read("/subscribers")["sessions"]}
 
     def whole_sessions(self) -> dict[str, dict[str, Any]]:
@@ -171,7 +171,7 @@ class World:
         return {user: one for user, one in self.sessions().items() if one["id"] != self.cut.get("id")}
 
     def online(self, user: str) -> dict[str, Any]:
-        """The session of a user, with an address."""
+        """Return the session of a user, once it has an address."""
 
         def found() -> dict[str, Any] | None:
             session = self.sessions().get(user)
@@ -184,27 +184,27 @@ class World:
         return self.read(f"/subscribers/{session['id']}")
 
     def events(self, name: str, id: int) -> list[dict[str, Any]]:
-        """Those of the event stream for a session."""
+        """Return the events of a session with this name in the event stream."""
         found = [message for message in self.stream.messages if message.name == name]
         return [message.data for message in found if message.data["id"] == id]
 
     def event(self, name: str, id: int) -> dict[str, Any]:
-        """The first one, when it has come."""
+        """Wait for the first such event, and return it."""
         found: dict[str, Any] = soon(f"{name} of {id}", lambda: self.events(name, id))[0]
         return found
 
     def deliveries(self, name: str, id: int) -> list[dict[str, Any]]:
-        """The messages to the webhook for a session, each once: an attempt may be repeated."""
+        """Return the messages to the webhook for a session, each once: an attempt may be repeated."""
         bodies = {one.id: json.loads(one.body) for one in self.receiver.received}
         return [body for body in bodies.values() if body["event"] == name and body["data"]["id"] == id]
 
     def delivered(self, name: str, id: int) -> dict[str, Any]:
-        """The first message to the webhook, when it has come."""
+        """Wait for the first such message to the webhook, and return it."""
         found: dict[str, Any] = soon(f"{name} of {id} at the webhook", lambda: self.deliveries(name, id))[0]
         return found
 
     def end_of(self, session: dict[str, Any]) -> dict[str, Any]:
-        """The end of a session in the event stream and at the webhook, and whether it is in the list."""
+        """Return how a session ended in the event stream and at the webhook, and whether it is listed."""
         event = self.event("session_down", session["id"])
         delivered = self.delivered("session.down", session["id"])
         listed = [each["id"] for each in self.sessions().values()]
@@ -224,7 +224,7 @@ class World:
         return self.read("/demux/state")
 
     def repairs(self) -> dict[str, int]:
-        """By kind, of the metrics."""
+        """Return the number of repairs by kind, from the metrics."""
         prefix = 'gateway_core_repairs_total{kind="'
         lines = self.api.send("GET", "/metrics", None).text.splitlines()
         pairs = (line.removeprefix(prefix).split('"} ') for line in lines if line.startswith(prefix))
@@ -232,7 +232,7 @@ class World:
 
 
 def _hide_plugin(interface: str) -> None:
-    """From pppoe-server there, so that it falls back to user mode."""
+    """Hide the plugin from the interface's pppoe-server, which falls back to user mode."""
     (plugin,) = Path("/usr/lib/pppd").glob("*/rp-pppoe.so")
     drop_in = Path(f"/etc/systemd/system/gateway-pppoe@{interface}.service.d/tests.conf")
     drop_in.parent.mkdir()
@@ -240,7 +240,7 @@ def _hide_plugin(interface: str) -> None:
 
 
 def processes(*words: str) -> Iterator[int]:
-    """Process ids of programs whose command line has these words, in this order."""
+    """Return the ids of processes whose command line has these words, in this order."""
     wanted = "\0".join(words).encode()
     for entry in Path("/proc").glob("[0-9]*"):
         try:

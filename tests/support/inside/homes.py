@@ -33,12 +33,12 @@ class Line(NamedTuple):
 
     @property
     def access_interface(self) -> str:
-        """At the gateway."""
+        """The name of the VLAN's device at the gateway."""
         return f"trunk0.{self.tags}"
 
     @property
     def device(self) -> str:
-        """At the subscriber."""
+        """The name of the VLAN's device at the subscriber."""
         return f"cpe0.{self.tags}"
 
     @property
@@ -51,12 +51,12 @@ class Line(NamedTuple):
 
 
 def run(command: str) -> str:
-    """The output of a command without spaces in its words. It must succeed."""
+    """Run a command without spaces in its words, and return its output. The command must succeed."""
     return subprocess.run(command.split(), check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def lasting_processes(pid: int) -> int:
-    """The number of a process and all below it, without those that end within seconds, as hooks do."""
+    """Return the number of processes from this one down, without short ones such as hooks."""
     looks = []
     for _ in range(10):
         looks.append(_processes(pid))
@@ -74,7 +74,7 @@ def _processes(pid: int) -> int:
 
 
 def at_home(*command: str) -> list[str]:
-    """The command, in the namespace of the subscribers."""
+    """Return the command that runs this one in the namespace of the subscribers."""
     return ["ip", "netns", "exec", NAMESPACE, *command]
 
 
@@ -84,7 +84,7 @@ def namespace_pid() -> int:
 
 
 def make_trunk() -> None:
-    """`trunk0` of the gateway and its other end `cpe0`, both up, with room for 1500 bytes in PPPoE."""
+    """Make `trunk0` of the gateway and its other end `cpe0`, both up, with room for 1500 bytes in PPPoE."""
     _FOLDER.mkdir()
     run(f"ip netns add {NAMESPACE}")
     run(f"ip link add trunk0 mtu 1508 type veth peer name cpe0 mtu 1508 netns {NAMESPACE}")
@@ -100,7 +100,7 @@ def make_trunk() -> None:
 
 
 def add_lines(lines: Iterable[Line]) -> None:
-    """The devices of the subscribers' VLANs, up, each with a MAC address of its own."""
+    """Add the devices of the subscribers' VLANs, up, each with a MAC address of its own."""
     commands, outer_tags = [], set()
     for line in lines:
         if line.outer is not None and line.outer not in outer_tags:
@@ -139,7 +139,7 @@ class Dialer:
         self.process.terminate()
 
     def vanish(self) -> None:
-        """End without a goodbye."""
+        """End pppd without a goodbye."""
         self.process.kill()
         self.process.wait()
 
@@ -167,8 +167,8 @@ def reaches(device: str, address: str) -> bool:
 
 
 def lost(devices: Sequence[str], address: str, seconds: int) -> int:
-    """How many of the requests got no reply, one a second from each subscriber's device. A late one counts
-    as a reply."""
+    """Return how many requests got no reply, one a second from each subscriber's device. A late reply
+    counts."""
     command = ["busybox", "ping", "-c", str(seconds), "-W", "60"]
     pings = [
         subprocess.Popen(at_home(*command, "-I", device, address), stdout=subprocess.PIPE, text=True)
@@ -181,7 +181,7 @@ def lost(devices: Sequence[str], address: str, seconds: int) -> int:
 
 @contextmanager
 def iperf_server(namespace: str, address: str) -> Iterator[None]:
-    """For tests one after the other."""
+    """Run an iperf3 server, which tests use one after the other."""
     command = ["ip", "netns", "exec", namespace, "iperf3", "--server", "--bind", address]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
@@ -196,7 +196,7 @@ def iperf_server(namespace: str, address: str) -> Iterator[None]:
 
 
 def throughput(server: str, device: str, seconds: int, *, down: bool) -> float:
-    """Bits per second that a subscriber's device receives or sends by TCP (iperf3)."""
+    """Return the bits per second that a subscriber's device receives or sends by TCP (iperf3)."""
     command = ["iperf3", "--client", server, "--bind-dev", device, "--time", str(seconds), "--json"]
     # The first seconds have what the queue takes at once.
     command += ["--omit", "2", *(["--reverse"] if down else [])]

@@ -24,8 +24,8 @@ _DROP_IN = "[Service]\nProtectHome=no\nPrivateTmp=no\nReadWritePaths=/tmp\nTimeo
 
 
 def prepare(folder: Path) -> None:
-    """Outside: put what takes minutes in the emulator into the folder that becomes SHARED: the files of the
-    package, Debian's packages of FRR, and a folder of `make run` with its certificate and hashes."""
+    """Put into the folder that becomes SHARED what takes minutes in the emulator: the package's files,
+    FRR's packages, and a folder of `make run` with its certificate and hashes. Runs outside."""
     environment = {**os.environ, "DESTDIR": str(folder / _FILES), "PREFIX": str(PROGRAMS)}
     subprocess.run([str(_REPOSITORY / "packaging" / "install-files")], env=environment, check=True)
     (folder / "frr").mkdir()

@@ -32,7 +32,7 @@ exit
 
 
 def install_frr(packages: Path) -> None:
-    """Debian's packages, which were unpacked into a folder, with what their installation does."""
+    """Install Debian's packages of FRR from a folder, as their own installation does."""
     copy = f"tar -C {packages} -cf - . | tar -C / -xf - --keep-directory-symlink"
     subprocess.run(["bash", "-o", "pipefail", "-c", copy], check=True)
     run("groupadd --system --force frrvty")
@@ -49,7 +49,7 @@ def install_frr(packages: Path) -> None:
 
 
 def make_networks() -> None:
-    """`uplink0` to the neighbour, `cgnat0` to the appliance."""
+    """Make `uplink0` to the neighbour and `cgnat0` to the appliance."""
     for namespace, device, network, behind in (
         ("far", "uplink0", "10.255.0", BEHIND_THE_NEIGHBOUR),
         ("appliance", "cgnat0", "10.255.1", BEHIND_THE_APPLIANCE),
@@ -81,7 +81,7 @@ def start_neighbour() -> None:
 
 
 def routes_of_the_neighbour() -> set[str]:
-    """The networks that it has from the gateway, as its kernel has them."""
+    """Return the networks that the neighbour has from the gateway, as its kernel has them."""
     routes: list[dict[str, Any]] = json.loads(run("ip -n far -j route show proto bgp"))
     return {route["dst"] for route in routes}
 
@@ -93,6 +93,6 @@ def is_reached_from_the_neighbour(address: str) -> bool:
 
 
 def udp_at_the_appliance() -> int:
-    """The datagrams that came to a port without a service, whatever their source (/proc/net/snmp)."""
+    """Return how many datagrams came to a port without a service (/proc/net/snmp)."""
     shown = run("ip netns exec appliance nstat -asz --json UdpNoPorts")
     return int(json.loads(shown)["kernel"]["UdpNoPorts"])
