@@ -165,7 +165,7 @@ class SessionStore:
         connection.executemany(_INSERT.format("IGNORE"), map(_to_row, self._rows.items()))
 
     def _raise_bound(self, next_id: int) -> None:
-        """Make sure that a name on disk bounds all ids below `following`."""
+        """Make sure that a name on disk bounds all ids below `next_id`."""
         bounds = self._bounds()
         if next_id <= max(bounds, default=0):
             return

@@ -411,14 +411,14 @@ class Tracker:
         # An end that is under way has left the table, but is not among the ends yet.
         with self.standstill():
             present = [self.sessions.get(id) for group in groups.values() for id in group]
-            remaining = sum(session is not None for session in present)
+            remaining_count = sum(session is not None for session in present)
             ends = [end for result in results.values() for end in result.ends.values()]
         ended = sorted(ends, key=lambda end: end.session.id)
-        if remaining:
+        if remaining_count:
             failures = (failure for result in results.values() for failure in result.failures)
             reason = next(failures, f"not gone after {seconds:g} s, may end later")
             gone = [EndedSession.of(end.session.summary) for end in ended]
-            raise StillConnected(remaining, gone, reason)
+            raise StillConnected(remaining_count, gone, reason)
         return ended
 
     def end(self, find_remaining: Callable[[], Iterable[int]]) -> None:
