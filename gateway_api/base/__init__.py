@@ -1,1 +1,1 @@
-"""The base of the other packages of the API."""
+"""Modules that all other packages of the API may use."""

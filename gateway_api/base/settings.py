@@ -48,7 +48,7 @@ def _describe_unknown(name: str) -> str:
 
 
 def _check_bind(environment: Mapping[str, str]) -> None:
-    """Raise BadSetting without address and port. gunicorn would take another port if there is none."""
+    """Raise BadSetting without an address and a port: gunicorn would choose the port itself."""
     chosen = value(environment, "GATEWAY_API_BIND")
     if not _BIND.fullmatch(chosen):
         raise BadSetting(

@@ -1,8 +1,8 @@
 """Part of gunicorn's configuration that both profiles share: `users.py` and `token.py` add the rest.
 
 The arbiter imports this module before gevent patches a worker, and a worker inherits what is imported. Both
-profiles also import the whole application, so that a worker begins at once and shares the memory. No import
-may be one that a worker uses for its own connections.
+profiles also import the whole application, so that a worker begins at once and shares the memory. They must
+import nothing that a worker uses for its own connections.
 """
 
 import logging

@@ -133,7 +133,7 @@ class Connection:
         return self
 
     def __enter__(self) -> None:
-        """Begin a wait. A generator for each wait would take more time than the wait's own code."""
+        """Begin a wait, which the method that returned it has prepared. A generator would take more time."""
 
     def __exit__(self, *error: object) -> None:
         self._table.release(self)

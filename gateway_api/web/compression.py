@@ -105,7 +105,7 @@ def choose_accepted(accepted: str) -> str | None:
 
 
 def add_coding_headers(response: Response, coding: str | None) -> Response:
-    """Add the headers of a response that may have a coding, and has this one. Return the response."""
+    """Add Vary, Content-Encoding and a weak ETag for a response with this coding, or none. Return it."""
     response.headers["Vary"] = "Accept-Encoding"
     if coding is not None:
         response.headers["Content-Encoding"] = coding

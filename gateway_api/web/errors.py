@@ -47,7 +47,7 @@ def _ask_to_retry(status: int) -> Callable[[errors.TooMany | errors.SearchTooLon
 
 
 def _report_busy(error: errors.CoreBusy) -> Response:
-    """Respond as when the worker has no room for the list, which is the same for a client."""
+    """Respond to a busy core with 503, as when the worker has no room for a list."""
     _log.warning("%s failed: %s", _format_request_line(), error, extra=make_log_extra())
     return _ask_to_retry(503)(errors.TooManyLists())
 

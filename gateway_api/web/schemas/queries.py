@@ -229,7 +229,7 @@ class ListQuery(_PagedQuery):
 
 
 class SessionConditions(Schema):
-    """Which sessions: all conditions must hold."""
+    """Schema of conditions for sessions, all of which must hold."""
 
     type = _make_session_type("Sessions of this type only.")
     username = TextField(metadata=says("With this login only.", "subscriber000006@lab.example"))

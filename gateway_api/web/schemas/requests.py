@@ -179,7 +179,7 @@ class DisconnectInterfaceSchema(Schema):
 
 
 class JobFilterSchema(SessionConditions):
-    """Which sessions: all conditions must hold, and there is at least one."""
+    """Schema of conditions for sessions: at least one, and all must hold."""
 
     json_schema: ClassVar[dict[str, Any]] = {"minProperties": 1}
 
