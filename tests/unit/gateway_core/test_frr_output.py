@@ -39,15 +39,20 @@ EMPTY = b"2026-11-22 09:00:31,076 \x1b[91m  ERROR\x1b[0m: Filename /tmp/frr.conf
 
 
 RUNNING = EndedProgram(0, b"frr version 8.4.4\n!\nend\n", b"")
+SAVED, TAKEN = EndedProgram(0, b"[OK]\n", b""), EndedProgram(0, b"", b"")
 
 
 def difference(ended: EndedProgram, text: str = TEXT) -> FrrDifference:
+    later = iter([ended])
+
     def run(command: list[str], **_: object) -> EndedProgram:
-        return RUNNING if "show running-config no-header" in command else ended
+        if "show running-config no-header" in command:
+            return RUNNING
+        return SAVED if "write memory" in command else next(later, TAKEN)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frr, "run", run)
-        return FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).compute_difference(text)
+        return FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).apply(text)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +127,7 @@ def test_a_draft_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(frr, "run", lambda *_, **__: RUNNING)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with pytest.raises(FrrUnavailable, match="cannot write its draft: No such file or directory"):
-        FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).compute_difference(TEXT)
+        FrrConfiguration(FrrFolders(), CommitLimits.of(1, 1)).apply(TEXT)
 
 
 # The BGP summary

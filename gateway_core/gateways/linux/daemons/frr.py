@@ -294,12 +294,6 @@ class FrrConfiguration:
         self._folders = folders
         self._limits = limits
 
-    def compute_difference(self, text: str) -> FrrDifference:
-        """Return the changes that `apply` would make. Raises the errors of `apply`."""
-        wanted = GatewayPart(text).merge(self._read_running())
-        with _write_draft(self._folders, wanted) as draft:
-            return self._compare(draft, text)
-
     def apply(self, text: str, former: str = "") -> FrrDifference:
         """Make FRR run the gateway's part of a configuration in place of a former one, and save what it runs.
         Return the changes. Raises StepFailed: then all is as before, unless the reason says that it is
