@@ -140,7 +140,13 @@ class CliCommand(click.Command):
         for name in sorted(shared - own.keys()):
             reason = ": it is for one gateway" if name == "--all" and "--context" in own else ""
             raise click.UsageError(f"{name} does not go with {ctx.command_path}{reason}.", ctx)
-        given = shared | {name for name, each in own.items() if _is_given(ctx, each)}
+        given = shared | {
+            name
+            for name, each in own.items()
+            if ctx.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE
+            # An argument that may be repeated comes from the command line without a value, too.
+            and ctx.params.get(str(each.name), True) != ()
+        }
         for rule in find_broken_rules(ctx.command_path.partition(" ")[2], given):
             raise click.UsageError(rule, ctx)
         return super().invoke(ctx)
@@ -170,11 +176,6 @@ class CliGroup(program.Group):
     """Group of CliCommands."""
 
     command_class = CliCommand
-
-
-def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
-    name = parameter.name or ""
-    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and ctx.params.get(name, True) != ()
 
 
 def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], CliCommand]:

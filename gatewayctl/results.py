@@ -184,6 +184,10 @@ class Sheet:
     chosen: Sequence[Column] = ()
 
     @property
+    def records(self) -> Sequence[Record]:
+        return [self.record]
+
+    @property
     def columns(self) -> Sequence[Column]:
         return self.chosen or [Column(name, IDENTITY, wraps=True) for name in self.record]
 
@@ -198,6 +202,10 @@ class Report:
     is_diff: bool = False
     status: ExitStatus = ExitStatus.SUCCESS
     table: ResultList | None = None
+
+    @property
+    def records(self) -> Sequence[Record]:
+        return [self.record if isinstance(self.record, dict) else {"message": self.text}]
 
 
 Result: TypeAlias = ResultList | Sheet | Report
@@ -395,19 +403,7 @@ def _refuse_columns(format: Format) -> None:
 
 
 def _add_contexts(results: Sequence[ContextResult]) -> list[Record]:
-    return [{CONTEXT: context, **record} for context, result in results for record in _get_records(result)]
-
-
-def _get_records(result: Result) -> Sequence[Record]:
-    match result:
-        case ResultList(records):
-            return records
-        case Sheet(record):
-            return [record]
-        case Report(_, dict() as record):
-            return [record]
-        case Report(text):
-            return [{"message": text}]
+    return [{CONTEXT: context, **record} for context, result in results for record in result.records]
 
 
 def _show_table(table: Table) -> None:

@@ -4,9 +4,6 @@ A target is a session id, a username, an IP address or a MAC address. A text may
 contract numbers are common usernames. So a text is looked up in all its meanings, and a text that names more
 than one subscriber is refused with the list of them. `id:`, `user:`, `ip:` or `mac:` before the text chooses
 a meaning.
-
-A name alone takes one request, and a second one for the record of its session; a number takes three at most,
-an address four, and twelve digits, which may be all of these, five. A text with its kind takes one or two.
 """
 
 import shlex
@@ -135,9 +132,6 @@ class TargetType(GatewayWords):
 
     name = "target"
 
-    def __init__(self) -> None:
-        super().__init__(_list_targets)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
         try:
             return parse_target(value)
@@ -160,7 +154,8 @@ def _list_targets(gateway: RemoteGateway, incomplete: str) -> list[tuple[str, st
     return words
 
 
-target_argument = click.argument("target", type=TargetType())
+target_type = TargetType(_list_targets)
+target_argument = click.argument("target", type=target_type)
 
 
 @dataclass

@@ -279,16 +279,10 @@ def format_path(segments: Iterable[PathSegment]) -> str:
     return ".".join(map(str, segments))
 
 
-# Lists
-
-
 def join_names(names: Sequence[str], most: int, between: str = ", ") -> str:
     """Return at most `most` names for a sentence, and the number of the others: `ppp0, ppp1 and 7 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more
-
-
-# JSON
 
 
 def shorten_json(value: Any, text: str, most: int) -> Any:

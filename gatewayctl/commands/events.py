@@ -5,7 +5,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,18 +14,16 @@ import click
 from gateway_contract.base.texts import format_rate
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
 from gatewayctl import cli
-from gatewayctl.client.gateway import Event, EventFollower, Record, RemoteGateway, SignOnFollower
+from gatewayctl.client.gateway import Event, EventFollower, Record, SignOnFollower
 from gatewayctl.completion import GatewayWords
 from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.results import CONTEXT, StreamPrinter
 from gatewayctl.terminal import complain
 from gatewayctl.texts import NOTHING, escape, format_time, format_value
 
-
-def _list_trunks(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
-    return [(trunk, "") for trunk in gateway.get("/system/config")["interfaces"]["trunks"]]
-
-
+_trunk = GatewayWords(
+    lambda gateway, _: [(name, "") for name in gateway.get("/system/config")["interfaces"]["trunks"]]
+)
 _EVENT_ID = re.compile("[0-9a-z]+-[0-9]+", re.ASCII)
 #: Fields of all events: CSV has the same fields on each line.
 _FIELDS = (
@@ -57,9 +55,7 @@ class _Source(NamedTuple):
     "--after", metavar="ID", help="Resume after this event; the command prints the last id at its end."
 )
 @click.option("--user", metavar="NAME", help="Only this username.")
-@click.option(
-    "--trunk", metavar="NAME", type=GatewayWords(_list_trunks), help="Only this trunk and its VLANs."
-)
+@click.option("--trunk", metavar="NAME", type=_trunk, help="Only this trunk and its VLANs.")
 @click.option("--failed-sign-ons", is_flag=True, help="Also sign-ons that fail, some seconds later.")
 @click.pass_context
 def events(

@@ -18,7 +18,6 @@ from gatewayctl.terminal import complain, show_progress
 from gatewayctl.texts import escape
 
 _PATH = "/subscribers/jobs"
-_RUNNING = "running"
 _POLL_SECONDS = 0.5
 
 
@@ -74,7 +73,7 @@ def _follow(gateway: RemoteGateway, job: Record) -> Report:
         with show_progress(job["total"]) as update:
             while True:
                 update(job["done"] + job["gone"] + job["failed"], job["failed"])
-                if job["state"] != _RUNNING:
+                if job["state"] != "running":
                     break
                 time.sleep(_POLL_SECONDS)
                 job = gateway.get(f"{_PATH}/{job['id']}")

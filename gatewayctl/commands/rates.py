@@ -43,8 +43,6 @@ _HEAD_RULE = (
     "commas, semicolons or tabs"
 )
 
-_Cells = Mapping[str, str]
-
 
 @dataclass(frozen=True)
 class RateRow:
@@ -105,7 +103,10 @@ def _parse_lines(lines: Iterable[str]) -> Iterator[RateRow | BadRow]:
     for number, line in numbered[1:]:
         try:
             row = _parse_row(number, head.parse_cells(line))
-            _require_first(row, seen)
+            key = row.username or "" if row.id is None else row.id
+            if key in seen:
+                raise ValueError(f"{row.who} is in line {seen[key]} already")
+            seen[key] = number
             yield row
         except ValueError as error:
             yield BadRow(number, str(error))
@@ -117,7 +118,7 @@ class _Head(NamedTuple):
     columns: Sequence[str]
     separator: str
 
-    def parse_cells(self, line: str) -> _Cells:
+    def parse_cells(self, line: str) -> Mapping[str, str]:
         """Return the cells of a line by field; rates have units. Raises ValueError with the rule."""
         cells = _split_cells(line, self.separator)
         if cells is None or len(cells) != len(self.columns):
@@ -140,7 +141,7 @@ def _parse_head(line: str) -> _Head | None:
     return None
 
 
-def _parse_row(number: int, cells: _Cells) -> RateRow:
+def _parse_row(number: int, cells: Mapping[str, str]) -> RateRow:
     """Return the line with a number. Raises ValueError with the column and its rule."""
     id, username = cells.get("id"), cells.get("username") or None
     if id is None and username is None:
@@ -151,20 +152,11 @@ def _parse_row(number: int, cells: _Cells) -> RateRow:
     return RateRow(number, None if id is None else int(id), username, down, up)
 
 
-def _parse_rate(cells: _Cells, name: str) -> int:
+def _parse_rate(cells: Mapping[str, str], name: str) -> int:
     try:
         return parse_typed_rate(cells[name])
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-
-
-def _require_first(row: RateRow, seen: dict[int | str, int]) -> None:
-    """Raise ValueError for a second line of the same session or subscriber. `seen` has the numbers of former
-    lines, and gets that of this line."""
-    key = row.username or "" if row.id is None else row.id
-    if key in seen:
-        raise ValueError(f"{row.who} is in line {seen[key]} already")
-    seen[key] = row.number
 
 
 def _split_cells(line: str, separator: str) -> list[str] | None:
@@ -343,7 +335,7 @@ def _rate_option(name: str, field: str, help: str) -> Callable[[cli.Decorated], 
 
 
 @cli.command()
-@click.argument("target", required=False, type=sessions.TargetType())
+@click.argument("target", required=False, type=sessions.target_type)
 @_rate_option("--down", "rate_down", "Downstream rate, such as 50mbit or 1.5gbit.")
 @_rate_option("--up", "rate_up", "Upstream rate.")
 @click.option(

@@ -137,7 +137,7 @@ def summary(gateway: RemoteGateway) -> Sheet:
 
 
 @subscribers.command()
-@click.argument("targets", metavar="[TARGET]...", nargs=-1, type=sessions.TargetType())
+@click.argument("targets", metavar="[TARGET]...", nargs=-1, type=sessions.target_type)
 @click.option(
     "--interface", metavar="NAME", type=_interface_type, help="All sessions on this access interface."
 )

@@ -39,9 +39,8 @@ _PAUSE_SECONDS = 1.0
 @partial(cli.read_command, refresh=True)
 def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
     """List the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""
-    return ResultList(
-        gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"], _TALKER_COLUMNS
-    )
+    talkers = gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"]
+    return ResultList(talkers, _TALKER_COLUMNS)
 
 
 @cli.command()

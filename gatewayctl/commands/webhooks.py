@@ -127,6 +127,5 @@ def test(gateway: RemoteGateway, webhook: str) -> Report:
 @cli.read_command
 def deliveries(gateway: RemoteGateway, webhook: str) -> ResultList:
     """List the last deliveries of a webhook."""
-    return ResultList(
-        gateway.get(f"{_get_webhook_path(webhook)}/deliveries")["deliveries"], _DELIVERY_COLUMNS
-    )
+    records = gateway.get(f"{_get_webhook_path(webhook)}/deliveries")["deliveries"]
+    return ResultList(records, _DELIVERY_COLUMNS)

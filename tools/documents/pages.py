@@ -108,7 +108,9 @@ def _create_environment() -> Environment:
         "describe_value": _describe_value,
         "items": _format_items,
         "joined": join_paragraphs,
-        "leaves": _list_leaves,
+        "leaves": lambda field, name: [
+            each for each in walk(field, name) if not isinstance(each[1].kind, Object)
+        ],
         "options": _list_options,
         "paragraphs": _format_paragraphs,
         "removesuffix": str.removesuffix,
@@ -179,10 +181,6 @@ def _walk_commands(group: Group, path: str = "") -> Iterator[tuple[str, click.Co
 
 
 # Configuration
-
-
-def _list_leaves(field: Field, name: str) -> list[tuple[str, Field]]:
-    return [(path, each) for path, each in walk(field, name) if not isinstance(each.kind, Object)]
 
 
 def _list_effects() -> Iterator[tuple[str, str]]:
