@@ -8,7 +8,7 @@ from msgspec import UNSET, to_builtins
 
 from gateway_api.history.reader import read_timeline
 from gateway_api.history.sessions import HistoryFilter, find_flapping, find_sessions
-from gateway_api.history.sign_ons import find_failed_sign_ons
+from gateway_api.history.sign_ons import SignOnFilter, find_failed_sign_ons
 from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.operation import Passed, list_operation, operation, pass_records
@@ -139,7 +139,7 @@ def watch(id: int) -> Response:
 
 @past.get("/history", endpoint="index")
 @operation(ANY_ROLE, query=queries.HistoryQuery, compressed=True)
-def list_past_sessions(query: queries.Search[HistoryFilter]) -> records.PastSessionList:
+def list_past_sessions(query: queries.Search[HistoryFilter, Page | None]) -> records.PastSessionList:
     """List sessions that are up or have ended, the newest first, or a page of them."""
     found = history().search(find_sessions, query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor
@@ -159,7 +159,7 @@ def show_timeline(query: Page, id: int) -> records.TimelineEntryList:
 
 @past.get("/failed-sign-ons", endpoint="failed_sign_ons")
 @operation(ANY_ROLE, query=queries.FailedSignOnsQuery, compressed=True)
-def list_failed_sign_ons(query: queries.FailedSignOnsSearch) -> records.FailedSignOnsList:
+def list_failed_sign_ons(query: queries.Search[SignOnFilter, Page]) -> records.FailedSignOnsList:
     """List the attempts to sign on that failed, and why, the newest first. Attempts that follow one another
     are one record."""
     found = history().search(find_failed_sign_ons, query.wanted, query.page)

@@ -12,6 +12,7 @@ from gateway_api.web.metrics import get_scrapes
 from gateway_api.web.operation import list_operation, operation, pass_records
 from gateway_api.web.schemas import queries
 from gateway_api.web.services import core, get_user_services, hub
+from gateway_contract.contract import Page
 from gateway_contract.core.health import ListFaults, worst
 from gateway_contract.core.sessions import GetHealth, Health
 from gateway_contract.core_client import ListParts
@@ -59,7 +60,7 @@ def list_faults(query: queries.ListSelection) -> ListParts:
 
 @audit_log.get("", endpoint="index")
 @operation(ADMIN, query=queries.AuditQuery)
-def list_audit_records(query: queries.Search[Filter]) -> records.AuditRecordList:
+def list_audit_records(query: queries.Search[Filter, Page | None]) -> records.AuditRecordList:
     """List the audit records that match the filters, or a page of them, the newest first."""
     found = get_user_services().audit.read(query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor

@@ -40,6 +40,7 @@ from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
 
 F = TypeVar("F")
 M = TypeVar("M", bound=SelectingMethod[Any])
+P = TypeVar("P", bound=Page | None)
 
 _MAX_REVISION = 999_999_999
 _MAX_STEP_SECONDS = 86_400
@@ -193,11 +194,11 @@ class ListSelection:
 
 
 @dataclass(frozen=True)
-class Search(Generic[F]):
+class Search(Generic[F, P]):
     """Records that a client wants: all that match `wanted`, or a page of them."""
 
     wanted: F
-    page: Page | None
+    page: P
 
 
 class _PagedQuery(Schema):
@@ -361,16 +362,10 @@ class TimelineQuery(Schema):
     cursor = _make_cursor()
 
 
-@dataclass(frozen=True)
-class FailedSignOnsSearch:
-    """Page of failed sign-ons that a client wants."""
+class FailedSignOnsQuery(_PagedQuery):
+    """Schema of the filters of failed sign-ons, all of which must hold. The list comes in pages only."""
 
-    wanted: SignOnFilter
-    page: Page
-
-
-class FailedSignOnsQuery(Schema):
-    """Schema of the filters of failed sign-ons, all of which must hold. Loaded as a FailedSignOnsSearch."""
+    made = SignOnFilter
 
     limit = _make_limit("Most records of a page.", load_default=100)
     cursor = _make_cursor()
@@ -385,11 +380,6 @@ class FailedSignOnsQuery(Schema):
         "Part of a username or of the name of an access interface, in any case, or of a MAC address in any "
         "spelling. `user:` or `mac:` before the text says which is meant."
     )
-
-    @post_load
-    def make(self, data: dict[str, Any], **_: Any) -> FailedSignOnsSearch:
-        page = Page(data.pop("limit"), data.pop("cursor", None))
-        return FailedSignOnsSearch(SignOnFilter(**data), page)
 
 
 class _WindowQuery(Schema):
