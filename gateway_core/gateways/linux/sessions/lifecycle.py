@@ -23,7 +23,7 @@ No session outlives a boot of the machine: those of a former one have ended with
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 
@@ -109,10 +109,10 @@ class Lifecycle:
                 if session.key.source == source
             }
 
-    def list_source_names(self) -> set[str]:
-        """Return the names of the sources that have sessions."""
-        with self._lock:
-            return {key.source for key in self._ids}
+    def end_sessions_without_source(self, source_names: Container[str]) -> None:
+        """End the sessions of sources that are not used any more, for an unknown reason."""
+        if keys := [key for key in self._ids if key.source not in source_names]:
+            self._end(dict.fromkeys(keys, SourceEnd()))
 
     def start(self, new: Mapping[SessionKey, SourceSession]) -> bool:
         """Start sessions. Return False if the disk failed: then none has started."""

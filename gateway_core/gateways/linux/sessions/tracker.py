@@ -377,9 +377,7 @@ class Tracker:
         those of a source that is not used any more end."""
         if restored := list(self.sessions.all()):
             self._provision.add_sessions(restored)
-        for name in self._lifecycle.list_source_names() - self._watches.keys():
-            keys = [SessionKey(name, key) for key in self._lifecycle.sessions_of(name)]
-            self._lifecycle.end(keys, lambda names: dict.fromkeys(names, SourceEnd()))
+        self._lifecycle.end_sessions_without_source(self._watches)
         threads = [crew.start(watch.run, watch.name) for watch in self._watches.values()]
         try:
             while hooks.wait():
