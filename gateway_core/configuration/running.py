@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -46,9 +46,7 @@ class RunningConfiguration:
     sections: Configuration
 
     @classmethod
-    def of(
-        cls, document: dict[str, Any], before: "RunningConfiguration | None" = None
-    ) -> "RunningConfiguration":
+    def of(cls, document: dict[str, Any], before: Self | None = None) -> Self:
         """Return a new configuration. It may break a strict rule that `before` breaks with the same value:
         otherwise nothing could be changed until that value is corrected. Raises Invalid, with the path of
         each problem."""
@@ -62,7 +60,7 @@ class RunningConfiguration:
         return cls(document, sections)
 
     @classmethod
-    def load_stored(cls, document: dict[str, Any]) -> "RunningConfiguration":
+    def load_stored(cls, document: dict[str, Any]) -> Self:
         """Return a configuration that ran before, perhaps with an older version: a broken strict rule is only
         logged. Raises Invalid for a document that does not match the definition."""
         sections, violations = load_with_violations(document)
@@ -74,12 +72,12 @@ class RunningConfiguration:
         return cls(document, sections)
 
     @classmethod
-    def read_first(cls, path: Path, users: Path | None = None) -> "RunningConfiguration":
+    def read_first(cls, path: Path, users: Path | None = None) -> Self:
         """Return the first configuration from a file, see `make_first`. Raises Unreadable and Invalid."""
         return cls.make_first(read_json(path, dict[str, Any]), users)
 
     @classmethod
-    def make_first(cls, document: dict[str, Any], users: Path | None) -> "RunningConfiguration":
+    def make_first(cls, document: dict[str, Any], users: Path | None) -> Self:
         """Return the first configuration. If it has no users, it gets those of a file. Raises Unreadable and
         Invalid."""
         api = document.get("api")

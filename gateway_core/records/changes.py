@@ -14,7 +14,7 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -77,7 +77,7 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def of(
         cls, caller: Caller, at: float, before: Any = None, after: Any = None, **commit: str | None
-    ) -> "Note":
+    ) -> Self:
         """Return the note of a caller's change at `at`, in epoch seconds. `commit` has the author and the
         comment of a commit."""
         user, process = (caller.peer.user, caller.peer.process) if caller.peer else (None, None)

@@ -4,7 +4,7 @@ import math
 import secrets
 import time
 from pathlib import Path
-from typing import TypeVar
+from typing import Self
 
 import msgspec
 from msgspec.structs import replace
@@ -14,8 +14,6 @@ _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 _MAX_DRIFT_SECONDS = 1
 #: For a record of a version that did not store the seconds: the wall clock alone decides.
 _UNKNOWN_SECONDS = 1 << 40
-
-M = TypeVar("M", bound="Moment")
 
 
 class Clock:
@@ -62,18 +60,18 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     boot_id: str = ""
     due: float | None = None
 
-    def schedule_in(self: M, seconds: int, clock: Clock) -> M:
+    def schedule_in(self, seconds: int, clock: Clock) -> Self:
         """Return a copy that comes in so many seconds."""
         now = clock.wall()
         at = math.ceil(now + seconds)
         return replace(self, at=at, seconds=seconds, boot_id=clock.boot_id, due=clock.steady() + at - now)
 
-    def schedule_at(self: M, at: int, clock: Clock) -> M:
+    def schedule_at(self, at: int, clock: Clock) -> Self:
         """Return a copy that comes at a given time, in epoch seconds."""
         seconds = max(0, math.ceil(at - clock.wall()))
         return replace(self, at=at, seconds=seconds, boot_id=clock.boot_id, due=None)
 
-    def follow_clock(self: M, clock: Clock) -> M:
+    def follow_clock(self, clock: Clock) -> Self:
         """Return a copy with `at` by the wall clock as it is set now; the same object without a change."""
         if self.due is None or self.boot_id != clock.boot_id:
             return self
@@ -105,7 +103,7 @@ class Expiry(Moment, frozen=True, gc=False):
         """The time to show, in epoch seconds."""
         return self.at if self.shows is None else self.shows
 
-    def refresh_shown_time(self, clock: Clock) -> "Expiry":
+    def refresh_shown_time(self, clock: Clock) -> Self:
         """Return a copy with the time to show by the wall clock as it is set now; the same object without a
         change."""
         expiry = self.follow_clock(clock)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 from itertools import compress
 from operator import attrgetter, methodcaller
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -116,7 +116,7 @@ class _ChunkTexts(NamedTuple):
     joined: str
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> "_ChunkTexts":
+    def of(cls, texts: Iterable[str]) -> Self:
         each = list(texts)
         return cls(each, _SEPARATOR.join(["", *each, ""]))
 
@@ -155,7 +155,7 @@ class _SearchedChunk(NamedTuple):
     sorted_addresses: list[int]
 
     @classmethod
-    def of(cls, sessions: Iterable[Session]) -> "_SearchedChunk":
+    def of(cls, sessions: Iterable[Session]) -> Self:
         sessions = list(sessions)
         addresses = [ipv4_key(session.summary.ip_address) for session in sessions]
         return cls(
