@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gateway_api.audit.record import AuditEntry, Counted, Filter, Result, make_gap
+from gateway_api.audit.record import AuditEntry, Filter, RequestCount, Result, make_gap
 from gateway_contract.base import databases, durable
 from gateway_contract.base.databases import DatabaseFile
 from gateway_contract.base.errors import AuditUnavailable, ListTooLarge
@@ -116,7 +116,7 @@ class OpenCall(NamedTuple):
     action: str
 
 
-class Row(NamedTuple):
+class StoredRecord(NamedTuple):
     """Record as JSON. Numbers rise within a trail and never change; `at` is epoch seconds."""
 
     number: int
@@ -145,7 +145,7 @@ class AuditDatabase:
         """Add records, all or none. They are on disk when this returns, if the trail is synced."""
         self._write(lambda connection: self._insert(connection, records))
 
-    def count(self, counted: Iterable[Counted]) -> None:
+    def count(self, counted: Iterable[RequestCount]) -> None:
         """Add requests to the records of the same minute and key, or make such records. All or none."""
 
         def add(connection: DatabaseFile) -> None:
@@ -196,7 +196,7 @@ class AuditDatabase:
             return _read_place(connection) if connection else None
 
     @contextmanager
-    def read_newest(self, wanted: Filter, below: int | None) -> Iterator[tuple[int, Iterator[Row]]]:
+    def read_newest(self, wanted: Filter, below: int | None) -> Iterator[tuple[int, Iterator[StoredRecord]]]:
         """Lend the matching records with numbers smaller than `below`, the newest first; and `below`, or the
         number of the next record if `below` is None."""
         with self._open_to_read() as connection:
@@ -205,7 +205,7 @@ class AuditDatabase:
                 return
             if below is None:
                 (below,) = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM record").fetchone()
-            yield below, (Row(*row) for row in connection.execute(*_make_query(wanted, below)))
+            yield below, (StoredRecord(*row) for row in connection.execute(*_make_query(wanted, below)))
 
     @contextmanager
     def _open_to_read(self) -> Iterator[sqlite3.Connection | None]:
@@ -378,7 +378,7 @@ class RequestCounter:
         self._later = later
         self._guard = threading.Lock()
         self._writing = threading.Lock()
-        self._waiting: dict[tuple[int, str], Counted] = {}
+        self._waiting: dict[tuple[int, str], RequestCount] = {}
         self._bytes = 0
         self._left_out = 0
         self._is_due = False
@@ -386,7 +386,7 @@ class RequestCounter:
 
     def add(self, record: AuditEntry) -> None:
         """Count a request, and return at once. The trail has its record within `INTERVAL` seconds."""
-        one = Counted.of_record(record)
+        one = RequestCount.of_record(record)
         at = (one.minute, one.key)
         with self._guard:
             before = self._waiting.get(at)

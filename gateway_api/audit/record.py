@@ -93,7 +93,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
         return _encode(msgspec.structs.asdict(self) | shown)
 
 
-class Counted(msgspec.Struct, frozen=True):
+class RequestCount(msgspec.Struct, frozen=True):
     """Count of requests that are alike: the record of the first request, the number of requests, and the time
     of the last request in epoch seconds. `key` has the values that are alike; `minute` is the minute of the
     first request, since the epoch."""
@@ -105,12 +105,12 @@ class Counted(msgspec.Struct, frozen=True):
     last_at: float
 
     @classmethod
-    def of_record(cls, record: AuditEntry) -> "Counted":
+    def of_record(cls, record: AuditEntry) -> "RequestCount":
         """Return the count of one request."""
         alike = (record.address, record.method, record.route, record.user, record.status)
         return cls(int(record.at // 60), _encode(alike), record.text(), 1, record.at)
 
-    def merge(self, other: "Counted") -> "Counted":
+    def merge(self, other: "RequestCount") -> "RequestCount":
         """Return the count with the requests of a later count of the same minute and key."""
         last_at = max(self.last_at, other.last_at)
         return msgspec.structs.replace(self, count=self.count + other.count, last_at=last_at)

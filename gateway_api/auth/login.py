@@ -38,14 +38,14 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailureCount:
     """Failures of a client in a row: their number, and the time of the last one in epoch seconds."""
 
     count: int
     last: float
 
 
-_NO_FAILURES = Failed(0, 0.0)
+_NO_FAILURES = FailureCount(0, 0.0)
 
 
 class Throttle:
@@ -61,7 +61,7 @@ class Throttle:
         self._secret = secret
         self._clock = clock
         #: Failures that replace those in the ledger, by client.
-        self._unsaved: OrderedDict[bytes, Failed] = OrderedDict()
+        self._unsaved: OrderedDict[bytes, FailureCount] = OrderedDict()
         self._is_writable = True
         self._was_locked = False
 
@@ -89,7 +89,7 @@ class Throttle:
         self._write("DELETE FROM failure WHERE last < ?", (now - _FORGET_SECONDS,))
         before = self._read(client)
         self._unsaved.pop(client, None)
-        counted = Failed(before.count + 1 if now - before.last <= _FORGET_SECONDS else 1, now)
+        counted = FailureCount(before.count + 1 if now - before.last <= _FORGET_SECONDS else 1, now)
         is_stored = self._write(
             # Failures that another worker has counted since stay.
             "INSERT INTO failure VALUES (:client, :count, :now) ON CONFLICT DO UPDATE"
@@ -106,28 +106,28 @@ class Throttle:
         if self._read_saved(client).count and not self._write(
             "DELETE FROM failure WHERE client = ?", (client,)
         ):
-            self._keep(client, Failed(0, self._clock()))
+            self._keep(client, FailureCount(0, self._clock()))
 
     def _digest(self, username: str, address: str) -> bytes:
         text = f"{identify_client(address)}\0{username}"
         return hmac.digest(self._secret, text.encode(errors="surrogatepass"), "sha256")
 
-    def _read(self, client: bytes) -> Failed:
+    def _read(self, client: bytes) -> FailureCount:
         return self._unsaved.get(client) or self._read_saved(client)
 
     def _restart(self, client: bytes, now: float) -> None:
         """Keep the number of failures, with the last one now."""
         unsaved = self._unsaved.get(client)
         if unsaved or not self._write("UPDATE failure SET last = ? WHERE client = ?", (now, client)):
-            self._keep(client, Failed(self._read(client).count, now))
+            self._keep(client, FailureCount(self._read(client).count, now))
 
-    def _read_saved(self, client: bytes) -> Failed:
+    def _read_saved(self, client: bytes) -> FailureCount:
         try:
             rows = self._ledger.execute("SELECT count, last FROM failure WHERE client = ?", (client,))
         except (OSError, sqlite3.Error) as error:
             self._log_fault("read", error)
             return _NO_FAILURES
-        return Failed(*rows[0]) if rows else _NO_FAILURES
+        return FailureCount(*rows[0]) if rows else _NO_FAILURES
 
     def _write(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> bool:
         """Return False if the ledger cannot be written now."""
@@ -151,7 +151,7 @@ class Throttle:
             _log.error("cannot %s the login ledger, this worker counts in memory: %s", verb, error)
         self._is_writable = False
 
-    def _keep(self, client: bytes, failed: Failed) -> None:
+    def _keep(self, client: bytes, failed: FailureCount) -> None:
         self._unsaved[client] = failed
         self._unsaved.move_to_end(client)
         if len(self._unsaved) > _MAX_UNSAVED:

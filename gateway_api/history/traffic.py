@@ -45,14 +45,14 @@ class TrafficSpan(NamedTuple):
     step: int | None = None
 
 
-class FoundTraffic(NamedTuple):
+class TrafficSamples(NamedTuple):
     """Samples of a span, the oldest first, each the mean of `step_seconds`."""
 
     samples: list[TrafficSample]
     step_seconds: int
 
 
-def read_traffic(connection: sqlite3.Connection, span: TrafficSpan) -> FoundTraffic:
+def read_traffic(connection: sqlite3.Connection, span: TrafficSpan) -> TrafficSamples:
     """Return the mean of each step that has a sample. Raises Invalid for too many steps."""
     seconds = max(0.0, span.until - span.since)
     step = span.step or SAMPLE_SECONDS * max(1, math.ceil(seconds / _USUAL_SAMPLES / SAMPLE_SECONDS))
@@ -60,7 +60,7 @@ def read_traffic(connection: sqlite3.Connection, span: TrafficSpan) -> FoundTraf
         raise Invalid(Problem("step", "invalid", f"must be larger: these are more than {MAX_SAMPLES} steps"))
     values = {"step": step, "since": span.since, "until": span.until}
     rows = connection.execute(_SAMPLES, values)
-    return FoundTraffic([TrafficSample(at, round(down), round(up)) for at, down, up in rows], step)
+    return TrafficSamples([TrafficSample(at, round(down), round(up)) for at, down, up in rows], step)
 
 
 class TrafficWriter(HistoryWriter):

@@ -144,7 +144,7 @@ class _WaitingMessage:
 
 
 @dataclass
-class Counts:
+class MessageCounts:
     """Counts of messages since the webhook was registered."""
 
     delivered: int = 0
@@ -183,7 +183,7 @@ class DeliveryQueue:
         self._quick_until = math.inf
         self._closed = False
         self._log: deque[Delivery] = deque(maxlen=LOGGED)
-        self._counts = Counts()
+        self._counts = MessageCounts()
         #: The number of the last message of the backlog that the queue took or dropped.
         self.place = 0
         #: True if `wake` is called when a message arrives.
@@ -197,7 +197,7 @@ class DeliveryQueue:
             return sum(self._count_waiting())
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> MessageCounts:
         """Counts of this moment."""
         with self._changed:
             self.make_room()

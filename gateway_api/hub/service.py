@@ -26,7 +26,7 @@ from gateway_api.base.core_events import Events
 from gateway_api.base.retry import repeat
 from gateway_api.base.settings import Settings
 from gateway_api.hub import interface as wire
-from gateway_api.hub.delivery_queue import Backlog, Counts, DeliveryQueue
+from gateway_api.hub.delivery_queue import Backlog, DeliveryQueue, MessageCounts
 from gateway_api.hub.interface import HUB, WebhookOrigin, WebhookState
 from gateway_api.hub.sender import DeniedNetworks, Sender, WebhookMessage, make_message, make_test_message
 from gateway_contract.base.errors import CoreLacksMethod
@@ -48,7 +48,7 @@ _WATCH_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _RunningWebhook:
     """Webhook with its queue and its sender."""
 
     webhook: wire.Webhook
@@ -78,11 +78,11 @@ class Registry:
         self._denied = denied
         self._certificates = certificates
         self._lock = threading.Lock()
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _RunningWebhook] = {}
         #: Backlogs by the events of their messages.
         self._backlogs: dict[frozenset[str], Backlog] = {}
         #: The counts of removed webhooks.
-        self._removed_counts = Counts()
+        self._removed_counts = MessageCounts()
         #: The sender of each thread. The thread of a removed webhook ends with its last attempt.
         self._senders: set[Sender] = set()
 
@@ -184,10 +184,10 @@ class Registry:
             # Without a thread, the queue would only grow.
             queue.close()
             raise
-        self._entries[webhook.id] = _Entry(webhook, queue, sender)
+        self._entries[webhook.id] = _RunningWebhook(webhook, queue, sender)
         self._senders.add(sender)
 
-    def _remove(self, entry: _Entry) -> None:
+    def _remove(self, entry: _RunningWebhook) -> None:
         """Remove a webhook, and drop its messages. The caller holds the lock."""
         del self._entries[entry.webhook.id]
         # Before it is counted: otherwise an attempt that ends in between would be in no sum.
@@ -205,7 +205,7 @@ class Registry:
                 self._senders.discard(sender)
             sender.close()
 
-    def _find(self, id: str) -> _Entry:
+    def _find(self, id: str) -> _RunningWebhook:
         try:
             return self._entries[id]
         except KeyError:
@@ -227,8 +227,10 @@ def _make_path(url: str) -> str:
     )
 
 
-def _add_up(counts: list[Counts]) -> Counts:
-    return Counts(*(sum(getattr(one, field.name) for one in counts) for field in fields(Counts)))
+def _add_up(counts: list[MessageCounts]) -> MessageCounts:
+    return MessageCounts(
+        *(sum(getattr(one, field.name) for one in counts) for field in fields(MessageCounts))
+    )
 
 
 _IDENTITY = Identity("gateway-api", f"{PRODUCT} hub", VERSION, "urn:gateway-api")

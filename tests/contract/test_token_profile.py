@@ -294,6 +294,9 @@ def audited(profile: Profile, method: str, result: str) -> list[dict[str, Any]]:
     found = []
     for path in sorted((profile.log.parent / "audit").glob("*.sqlite")):
         with closing(sqlite3.connect(path)) as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'record'").fetchone():
+                # The service has made the file this moment, and makes its tables next.
+                continue
             rows = connection.execute("SELECT record FROM record ORDER BY number")
             found += [json.loads(record) for (record,) in rows]
     return [one for one in found if (one["method"], one["result"]) == (method, result)]

@@ -27,7 +27,7 @@ from gateway_api.audit.log import (
     RequestCounter,
     _make_query,
 )
-from gateway_api.audit.record import AuditEntry, Counted
+from gateway_api.audit.record import AuditEntry, RequestCount
 from gateway_contract.base.databases import DatabaseFile
 from gateway_contract.base.errors import AuditUnavailable, Invalid, ListTooLarge
 from gateway_contract.contract import Page
@@ -195,7 +195,7 @@ def test_counted_requests_are_written_at_most_every_two_seconds() -> None:
         def __init__(self) -> None:
             pass
 
-        def count(self, counted: Iterable[Counted]) -> None:
+        def count(self, counted: Iterable[RequestCount]) -> None:
             written.extend(each.count for each in counted)
 
     def later(wait: float, act: Callable[[], None]) -> threading.Timer:
