@@ -237,10 +237,6 @@ _EVENTS_SILENCE_SECONDS = 45.0
 _MAX_PAUSE_SECONDS = 30
 #: The history has a failed sign-on within a second or two.
 _POLL_SECONDS = 3.0
-
-#: Name of the event of a failed sign-on.
-SIGN_ON_FAILED = "sign_on_failed"
-
 #: Key of a failed sign-on in the history.
 _get_key = itemgetter("username", "mac_address", "access_interface", "reason", "first_at")
 
@@ -329,7 +325,7 @@ class SignOnFollower:
                 self.notify(f"{error.lines[0]}; failed sign-ons are asked for again")
                 continue
             for record in records:
-                yield Event("", SIGN_ON_FAILED, {**record, "at": record["last_at"]})
+                yield Event("", "sign_on_failed", {**record, "at": record["last_at"]})
 
     def _poll(self) -> list[Record]:
         """Return the records with another attempt since the last poll, the oldest first."""

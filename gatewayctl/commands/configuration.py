@@ -324,20 +324,19 @@ def _parse_json(text: str | bytes) -> Any:
     levels for a recursive function."""
     try:
         document = json.loads(text)
+        is_too_deep = _has_levels(document, _MAX_LEVELS)
     except RecursionError:
-        is_deep = True
-    else:
-        is_deep = _has_levels(document, _MAX_LEVELS)
-    if is_deep:
+        is_too_deep = True
+    if is_too_deep:
         raise ValueError("it is nested too deeply")
     return document
 
 
 def _has_levels(document: Any, count: int) -> bool:
-    inner = (
-        document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
-    )
-    return count == 0 or any(_has_levels(each, count - 1) for each in inner)
+    """Return True if objects and lists of a JSON value are nested so deeply."""
+    inner = document.values() if isinstance(document, dict) else document
+    is_inner = isinstance(document, dict | list)
+    return is_inner and (count == 0 or any(_has_levels(each, count - 1) for each in inner))
 
 
 def _parse_configuration(text: str | bytes) -> Record:
