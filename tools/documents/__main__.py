@@ -32,7 +32,10 @@ def generate_files() -> dict[str, str]:
             for shell, name in COMPLETION_FILES.items()
         },
         **{f"docs/reference/{name}": text for name, text in pages.generate_reference().items()},
-        **{f"docs/reference/{name}.md": "".join(page) for name, page in operations.pages(document).items()},
+        **{
+            f"docs/reference/{name}.md": "".join(page)
+            for name, page in operations.generate_pages(document).items()
+        },
     }
 
 
