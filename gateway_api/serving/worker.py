@@ -144,13 +144,9 @@ class Response(wsgi.Response):  # type: ignore[misc]
         if self.headers_sent or len(data) != self.response_length or len(data) > _SHORT_BODY_BYTES:
             super().write(data)
             return
-        self.sock.sendall(self.make_header() + data)
-        self.headers_sent, self.sent = True, len(data)
-
-    def make_header(self) -> bytes:
-        """Return the bytes that `send_headers` sends."""
         lines = [*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n"]
-        return "".join(lines).encode("latin-1")
+        self.sock.sendall("".join(lines).encode("latin-1") + data)
+        self.headers_sent, self.sent = True, len(data)
 
 
 #: The socket of the connection that this greenlet serves.
