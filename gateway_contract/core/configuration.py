@@ -85,12 +85,13 @@ class ConfigurationReply(Record, frozen=True):
 
 
 class GetConfiguration(Method[ConfigurationReply], frozen=True):
-    """The running configuration, secrets masked. etag stands for it and the candidate together, and changes
-    with either. A method with if_match fails unless etag is one of these."""
+    """Return the running configuration, secrets masked. `etag` identifies the running configuration and the
+    candidate together, and changes with either. A method with `if_match` fails unless `if_match` contains
+    this etag."""
 
 
 class GetCandidate(Method[ConfigurationReply], frozen=True):
-    """The candidate, secrets masked: the running configuration with all staged changes."""
+    """Return the candidate, secrets masked: the running configuration with all staged changes."""
 
 
 class ConfigurationDifference(Record, frozen=True):
@@ -156,7 +157,7 @@ class EditReply(Record, frozen=True):
 
 
 class EditCandidate(Command[EditReply], frozen=True):
-    """Stages all edits, in their order, or none."""
+    """Stage all edits in their order, or none."""
 
     edits: Edits
     if_match: IfMatch = None
@@ -168,7 +169,7 @@ class DiscardReply(Record, frozen=True):
 
 
 class DiscardCandidate(Command[DiscardReply], frozen=True):
-    """Makes the candidate the running configuration again."""
+    """Discard all staged changes: the candidate becomes a copy of the running configuration."""
 
     if_match: IfMatch = None
 
@@ -180,16 +181,16 @@ class StagedReply(Record, frozen=True):
 
 
 class ReplaceCandidate(Command[StagedReply], frozen=True):
-    """Makes the candidate a whole configuration, or changes nothing. A mask where GetCandidate has one stands
-    for the candidate's secret; items of lists are matched by their keys. Parts may be missing until the
-    commit."""
+    """Replace the whole candidate, or change nothing on error. A masked secret, as returned by GetCandidate,
+    keeps the secret of the candidate; items of lists are matched by their keys. Required values may be
+    missing until the commit."""
 
     configuration: Document
     if_match: IfMatch = None
 
 
 class RollbackCandidate(Command[StagedReply], frozen=True):
-    """Makes the candidate an archived configuration."""
+    """Replace the candidate by an archived configuration."""
 
     revision: Revision
     if_match: IfMatch = None
@@ -200,9 +201,9 @@ class ComparisonReply(ConfigurationDifference, frozen=True):
 
 
 class CompareConfiguration(Method[ComparisonReply], frozen=True):
-    """The difference from the running configuration, or from an archived one, to the candidate, or to another
-    one of them, secrets masked. With the difference from the running configuration to the candidate: whom a
-    commit would hurt."""
+    """Return the difference between two configurations, secrets masked: from the running configuration or an
+    archived one, to the candidate, the running configuration or an archived one. The difference from the
+    running configuration to the candidate includes the effect of a commit on services and sessions."""
 
     revision: Annotated[int | None, about("The archived one, the running one without.", 1)] = None
     to_revision: Annotated[
@@ -233,10 +234,10 @@ class CommitReply(Record, frozen=True, kw_only=True):
 
 
 class CommitCandidate(Command[CommitReply], frozen=True):
-    """Makes the candidate run: checks it, renders, checks and applies the services' files, archives what ran
-    before. While a commit waits for its confirmation, another commit with confirm_seconds moves the deadline,
-    and a commit of changes without confirm_seconds confirms. When the reply comes, services and gateway
-    follow the configuration, and a power cut does not undo it."""
+    """Commit the candidate: check it, render, check and apply the files of the services, and archive the
+    former configuration. While a commit waits for its confirmation, another commit with confirm_seconds moves
+    the deadline, and a commit of changes without confirm_seconds confirms. When the reply comes, services and
+    gateway use the new configuration, and a power cut does not undo the commit."""
 
     author: Author
     comment: Comment = None
@@ -249,9 +250,9 @@ class CommitCandidate(Command[CommitReply], frozen=True):
 
 
 class ReplaceConfiguration(Command[CommitReply], frozen=True):
-    """Makes a whole configuration run at once, as staging and committing it would, or changes nothing. A mask
-    where GetConfiguration has one stands for the running secret; items of lists are matched by their keys.
-    Fails while changes are staged."""
+    """Replace the running configuration at once, as staging and committing would, or change nothing on error.
+    A masked secret, as returned by GetConfiguration, keeps the running secret; items of lists are matched by
+    their keys. Fails while changes are staged."""
 
     configuration: Document
     author: Author
@@ -260,9 +261,9 @@ class ReplaceConfiguration(Command[CommitReply], frozen=True):
 
 
 class AmendConfiguration(Method[CommitReply], frozen=True):
-    """Changes the running configuration at once by all edits in their order, or changes nothing. Staged
-    changes stay staged. A commit that waits for its confirmation continues to wait, and the configuration
-    that would come back is changed in the same way. ListChanges names the change by action, or
+    """Apply edits to the running configuration at once, in their order, or change nothing on error. Staged
+    changes stay staged. A commit that waits for its confirmation continues to wait, and the same edits are
+    applied to the configuration that would return. ListChanges reports the change as `action`, or as
     configuration.amend."""
 
     edits: Edits
@@ -273,9 +274,9 @@ class AmendConfiguration(Method[CommitReply], frozen=True):
 
 
 class RestoreRevision(Method[CommitReply], frozen=True):
-    """Makes an archived configuration run again at once. Staged changes stay staged. A commit that waits for
-    its confirmation is confirmed, if this is the configuration that would come back. ListChanges names the
-    change by action, or configuration.restore."""
+    """Make an archived configuration the running configuration at once. Staged changes stay staged. A commit
+    that waits for its confirmation is confirmed if the archived configuration is the one that would return.
+    ListChanges reports the change as `action`, or as configuration.restore."""
 
     revision: Revision
     author: Author
@@ -284,7 +285,7 @@ class RestoreRevision(Method[CommitReply], frozen=True):
 
 
 class ConfirmCommit(Command[Nothing], frozen=True):
-    """Confirms the commit that waits for it."""
+    """Confirm the commit that waits for its confirmation."""
 
 
 # Changes by others
@@ -315,9 +316,10 @@ class ChangesReply(Record, frozen=True):
 
 
 class ListChanges(Method[ChangesReply], frozen=True):
-    """Changes by the core itself, and by other clients than the API. With log and after_sequence, only those
-    after a given one, unless the core has another log. A change is on disk before it is in a
-    reply, and survives a restart of the core. StepFailed if the disk refuses to read them."""
+    """List the changes by the core itself, and by other clients than the API. With log and after_sequence,
+    list only the changes after that sequence number, unless the core has another log. A change is on disk
+    before a reply contains it, and survives a restart of the core. Fails with StepFailed if the disk cannot
+    be read."""
 
     log: Annotated[str | None, about("Log of after_sequence.", "84a7e8343baf37f9")] = None
     after_sequence: Annotated[Annotated[int, Meta(ge=0)] | None, about("Changes after this one.", 57)] = None
@@ -337,10 +339,10 @@ class ResolveCallsReply(Record, frozen=True):
 
 
 class ResolveCalls(Method[ResolveCallsReply], frozen=True):
-    """The outcome of calls whose replies the caller has lost. A call that the core does not know has changed
-    no configuration, and will not change anything: the core refuses it if it comes later. If the core was
-    restarted meanwhile, such a call may have changed sessions. Done calls are on disk, the last 4096 of
-    them."""
+    """Return the outcome of calls whose replies the caller has lost. A call that the core does not know has
+    changed no configuration, and will not change anything: the core refuses the call if it arrives later. If
+    the core was restarted meanwhile, such a call may have changed sessions. The last 4096 completed calls are
+    on disk."""
 
     request_ids: Annotated[RequestIds, Meta(max_length=100)] = ()
 
@@ -380,7 +382,7 @@ class ArchiveReply(Record, frozen=True):
 
 
 class ListArchive(Method[ArchiveReply], frozen=True):
-    """The archived configurations, newest first, and the commit of the running one."""
+    """List the archived configurations, newest first, with the commit of the running configuration."""
 
 
 class ArchivedRevisionReply(ArchivedRevision, frozen=True):
@@ -388,7 +390,7 @@ class ArchivedRevisionReply(ArchivedRevision, frozen=True):
 
 
 class GetArchivedRevision(Method[ArchivedRevisionReply], frozen=True):
-    """Returns an archived configuration, secrets masked."""
+    """Return an archived configuration, secrets masked."""
 
     revision: Revision
 
@@ -435,10 +437,10 @@ class AccessReply(Record, frozen=True):
 
 
 class CheckAccess(Method[AccessReply], frozen=True):
-    """Returns whether the API is enabled, and which of these names have a user. The API calls it before every
-    request, so that a commit takes effect on the next one; or once for each version, if the core gives one.
-    Such a core sets the modification time of its socket to another version before a change of the reply takes
-    effect."""
+    """Return whether the API is enabled, and which of these names have a user. The API makes this call before
+    every request, so that a commit takes effect on the next request; or once for each version, if the core
+    has versions. Such a core sets the modification time of its socket to another version before a change of
+    the reply takes effect."""
 
     at_once = True
 
@@ -460,14 +462,14 @@ class LoginReply(Record, frozen=True):
 
 
 class GetLogin(Method[LoginReply], frozen=True):
-    """Returns what the API needs to check the password of a user. No other method returns a password hash."""
+    """Return what the API needs to check the password of a user. No other method returns a password hash."""
 
     username: Username
 
 
 class EndTokens(Command[Nothing], frozen=True):
-    """Gives a user of the API another generation: all tokens that were issued to the user end. When the reply
-    comes, a power cut does not undo it."""
+    """End all tokens of a user of the API: the user gets another generation. When the reply comes, a power
+    cut does not undo the change."""
 
     username: Username
 
@@ -517,10 +519,10 @@ class ApiSettings(Record, frozen=True, kw_only=True):
 
 
 class GetApiSettings(Method[ApiSettings], frozen=True):
-    """The settings of the API itself in the running configuration, with secrets: those of now and, if it is
-    called with more, all of them again after each commit. Then a reply comes at least every 15 seconds. The
-    API calls it before every request of its alternative profile, so that a commit takes effect on the next
-    one; or once for each version, as CheckAccess."""
+    """Return the settings of the API in the running configuration, with secrets. A call for more gets the
+    present settings, and all settings again after each commit, with a reply at least every 15 seconds. The
+    API makes this call before every request of its alternative profile, so that a commit takes effect on the
+    next request; or once for each version, as CheckAccess."""
 
     streams = True
     replies_once = True
@@ -543,51 +545,51 @@ Problems = Annotated[tuple[ConfigurationProblem, ...], about("The rules that the
 
 
 class EditRefusedError(Failure, frozen=True):
-    """An edit is invalid, so none of the edits was made."""
+    """Refusal of edits: one of them is invalid, and none was made."""
 
     edit: EditNumber
     problems: Problems
 
 
 class PathNotFoundError(Failure, frozen=True):
-    """An edit deletes a value that does not exist, so none of the edits was made."""
+    """Refusal of edits: one of them deletes a value that does not exist, and none was made."""
 
     edit: EditNumber
     path: Annotated[str, about("The path of that edit.", "bgp.neighbors.0")]
 
 
 class ConfigurationInvalidError(Failure, frozen=True):
-    """The candidate as a whole is not valid."""
+    """Refusal of a commit: the candidate as a whole is not valid."""
 
     problems: Problems
 
 
 class ConfigurationChangedError(Failure, frozen=True):
-    """The configuration's etag is not in if_match."""
+    """Refusal of a change: the etag of the configuration is not in `if_match`."""
 
     etag: Etag
 
 
 class RevisionNotFoundError(Failure, frozen=True):
-    """The archive has fewer configurations."""
+    """Error about a revision: the archive has fewer configurations."""
 
     revision: Revision
 
 
 class UserNotFoundError(Failure, frozen=True):
-    """The running configuration has no user of the API of that name."""
+    """Error about a user: the running configuration has no user of the API with that name."""
 
 
 class CandidateStagedError(Failure, frozen=True):
-    """There are staged changes. Commit or discard them first."""
+    """Refusal of a change: other changes are staged, and must be committed or discarded first."""
 
 
 class NothingToConfirmError(Failure, frozen=True):
-    """No commit waits for a confirmation."""
+    """Refusal of a confirmation: no commit waits for one."""
 
 
 class StepFailedError(Failure, frozen=True):
-    """A step failed, and nothing was changed."""
+    """Failure of a step of a change. Nothing was changed."""
 
     step: Annotated[str, about("A verb and an object.", "write the configuration")]
     reason: Annotated[str, about("Why, without secrets.", "No space left on device")]

@@ -43,7 +43,7 @@ class FaultsReply(ListReply, frozen=True):
 
 
 class ListFaults(SelectingMethod[FaultsReply], frozen=True):
-    """Lists the faults that are present, the oldest first."""
+    """List the present faults, oldest first."""
 
 
 class RepairCount(Record, frozen=True):
@@ -167,6 +167,6 @@ class DependenciesReply(Record, frozen=True):
 
 
 class GetDependencies(Method[DependenciesReply], frozen=True):
-    """The health of what the core depends on: each source of sessions, by its name; radius, frr and clock.
-    The core asks them from time to time, and replies at once: a dependency that hangs does not delay the
-    reply."""
+    """Return the health of the core's dependencies: each source of sessions by its name, and radius, frr and
+    clock. The core checks the dependencies from time to time, and replies at once: a dependency that hangs
+    does not delay the reply."""

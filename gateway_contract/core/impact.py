@@ -71,7 +71,7 @@ MostDropped = Annotated[
 
 
 class CommitDropsSessionsError(Failure, frozen=True):
-    """The commit would end more sessions than max_sessions_dropped. Nothing was changed."""
+    """Refusal of a commit: it would end more sessions than max_sessions_dropped. Nothing was changed."""
 
     sessions_dropped: Annotated[int, count("How many sessions would end.", 12)]
     allowed: Annotated[int, count("max_sessions_dropped of the call.", 0)]

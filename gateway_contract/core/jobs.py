@@ -82,7 +82,8 @@ class JobReply(Record, frozen=True):
 
 
 class StartRateJob(Command[JobReply], frozen=True):
-    """Starts to change the rates of all sessions that match now, as SetSessionRate does for one."""
+    """Start a job that changes the rates of all sessions that match now, as SetSessionRate does for one
+    session."""
 
     filter: Wanted
     rate_down_bps: NewRateDown = None
@@ -94,7 +95,7 @@ class StartRateJob(Command[JobReply], frozen=True):
 
 
 class StartDisconnectJob(Command[JobReply], frozen=True):
-    """Starts to disconnect all sessions that match now."""
+    """Start a job that disconnects all sessions that match now."""
 
     filter: Wanted
     per_second: PerSecond = PER_SECOND
@@ -108,34 +109,34 @@ class JobsReply(ListReply, frozen=True):
 
 
 class ListJobs(SelectingMethod[JobsReply], frozen=True):
-    """Lists the last 100 jobs, the newest first, those before a restart of the core too."""
+    """List the last 100 jobs, newest first, including the jobs before a restart of the core."""
 
 
 class GetJob(Method[JobReply], frozen=True):
-    """Returns a job."""
+    """Return a job."""
 
     id: JobId
 
 
 class CancelJob(Command[JobReply], frozen=True):
-    """Ends a job. The job takes no further session, but completes the sessions that it is acting on."""
+    """Cancel a job. The job takes no further session, but completes the sessions that it is acting on."""
 
     id: JobId
 
 
 class JobNotFoundError(Failure, frozen=True):
-    """There is no job of that id."""
+    """Error about a job: there is no job with that id."""
 
     id: JobId
 
 
 class JobEndedError(Failure, frozen=True):
-    """The job does not run."""
+    """Refusal to cancel a job: the job has ended."""
 
     state: Annotated[JobState, about("Its state.", "done")]
 
 
 class TooManyJobsError(Failure, frozen=True):
-    """The core already runs as many jobs as it allows."""
+    """Refusal of a job: the core already runs as many jobs as it allows."""
 
     most: Annotated[int, count("So many.", MOST_RUNNING)]

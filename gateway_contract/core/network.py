@@ -112,7 +112,7 @@ class InterfacesReply(ListReply, frozen=True):
 
 
 class ListInterfaces(SelectingMethod[InterfacesReply], frozen=True):
-    """Lists all interfaces of the system."""
+    """List all interfaces of the system."""
 
 
 class Vlan(Record, frozen=True):
@@ -135,7 +135,7 @@ class VlansReply(ListReply, frozen=True):
 
 
 class ListVlans(SelectingMethod[VlansReply], frozen=True):
-    """Lists the VLAN sub-interfaces that the demux component made."""
+    """List the VLAN sub-interfaces that the demux component has created."""
 
 
 # Shaping
@@ -164,7 +164,7 @@ class QosReply(ListReply, frozen=True):
 
 
 class ListQos(SelectingMethod[QosReply], frozen=True):
-    """Lists the shaping of all sessions."""
+    """List the shaping of all sessions."""
 
 
 class OverheadProfile(Record, frozen=True):
@@ -201,7 +201,7 @@ class OverheadProfilesReply(Record, frozen=True):
 
 
 class ListOverheadProfiles(Method[OverheadProfilesReply], frozen=True):
-    """Lists the overhead profiles that sessions may have."""
+    """List the overhead profiles that sessions can have."""
 
 
 # Routing
@@ -212,7 +212,7 @@ class BgpSummaryReply(Record, frozen=True):
 
 
 class GetBgpSummary(Method[BgpSummaryReply], frozen=True):
-    """The routing daemon's neighbour summary."""
+    """Return the routing daemon's summary of its neighbours."""
 
 
 class Route(Record, frozen=True):
@@ -244,7 +244,7 @@ class RoutesReply(ListReply, frozen=True):
 
 
 class ListRoutes(SelectingMethod[RoutesReply], frozen=True):
-    """Lists the kernel's routes, those to subscribers included."""
+    """List the routes of the kernel, including the routes to subscribers."""
 
 
 class CgnatSession(Record, frozen=True):
@@ -269,7 +269,7 @@ class CgnatSessionsReply(ListReply, frozen=True):
 
 
 class ListCgnatSessions(SelectingMethod[CgnatSessionsReply], frozen=True):
-    """Lists the sessions that are steered through the CGNAT VRF."""
+    """List the sessions that are steered through the CGNAT VRF."""
 
 
 class DemuxVlan(Vlan, frozen=True):
@@ -289,8 +289,8 @@ class DemuxReply(ListReply, frozen=True):
 
 
 class GetDemuxState(SelectingMethod[DemuxReply], frozen=True):
-    """Lists the VLANs under management."""
+    """List the VLANs that the demux component manages."""
 
 
 class ReplyTooLargeError(Failure, frozen=True):
-    """The whole list is too large for one reply: request pages."""
+    """Refusal of a whole list: it is too large for one reply. Its pages are not."""

@@ -195,8 +195,8 @@ class Health(Record, frozen=True):
 
 
 class GetHealth(Method[Health], frozen=True):
-    """The uptime of the gateway, the number of its sessions, the sources that do not reply, and the name and
-    version of the core."""
+    """Return the uptime of the gateway, the number of its sessions, the sources that do not reply, and the
+    name and version of the core."""
 
     at_once = True
 
@@ -235,8 +235,8 @@ class Statistics(SessionStatistics, frozen=True):
 
 
 class GetStatistics(Method[Statistics], frozen=True):
-    """The numbers of sessions, all of one moment; the numbers of faults, repairs, refusals of the demux,
-    dropped packets and skipped entries; and the sources that do not reply."""
+    """Return the numbers of sessions, all of one moment; the numbers of faults, repairs, refusals of the
+    demux, dropped packets and skipped entries; and the sources that do not reply."""
 
     at_once = True
 
@@ -365,7 +365,7 @@ class SessionsReply(ListReply, frozen=True):
 
 
 class ListSessions(PagedMethod[SessionsReply], frozen=True):
-    """Lists sessions."""
+    """List sessions."""
 
     filter: Annotated[SessionFilter | None, about("Which ones, all without.")] = None
     sort: Annotated[
@@ -391,8 +391,8 @@ class SessionsVersionReply(Record, frozen=True):
 
 
 class GetSessionsVersion(Method[SessionsVersionReply], frozen=True):
-    """The version of the list of sessions. A client with a list that it requested after it got this version
-    need not request another."""
+    """Return the version of the list of sessions. While the version stays the same, a list that a client
+    requested after it got this version is up to date."""
 
     at_once = True
 
@@ -402,7 +402,7 @@ class SessionReply(Record, frozen=True):
 
 
 class GetSession(Method[SessionReply], frozen=True):
-    """Returns a session with all that the core knows about the session."""
+    """Return a session with all that the core knows about the session."""
 
     at_once = True
 
@@ -410,7 +410,8 @@ class GetSession(Method[SessionReply], frozen=True):
 
 
 class DisconnectSession(Command[SessionReply], frozen=True):
-    """Ends one session. When the reply comes, no list has the session. The reply has its last record."""
+    """Disconnect a session. When the reply comes, no list contains the session. The reply has the last record
+    of the session."""
 
     id: SessionId
     author: Author = None
@@ -421,7 +422,7 @@ class DisconnectInterfaceReply(Record, frozen=True):
 
 
 class DisconnectInterface(Command[DisconnectInterfaceReply], frozen=True):
-    """Ends all sessions that arrived on an access interface. There may be none: InterfaceNotFound is for an
+    """Disconnect all sessions of an access interface. There may be none: InterfaceNotFound is for an
     interface that the gateway does not have."""
 
     interface: Annotated[str, about("Name of the access interface.", "trunk0.1000")]
@@ -435,9 +436,9 @@ class SessionRateReply(Record, frozen=True):
 
 
 class SetSessionRate(Command[SessionRateReply], frozen=True):
-    """Changes the rates of a session, on the egress device and on its IFB. When the reply comes, lists have
-    the new rates. The call ends an earlier temporary change. If it makes another one, the rates before the
-    first one return. Temporary rates outlast a restart of the core."""
+    """Change the rates of a session, on its egress device and on its IFB. When the reply comes, lists show
+    the new rates. The call ends an earlier temporary change. If the new change is temporary too, the rates
+    before the earlier change return at its end. Temporary rates survive a restart of the core."""
 
     id: SessionId
     rate_down_bps: NewRateDown = None
@@ -496,8 +497,8 @@ class EventsReply(Record, frozen=True):
 
 
 class SubscribeEvents(Method[EventsReply], frozen=True):
-    """The events of sessions: from now on, or after a given event. Call it with more. A reply comes at least
-    every 15 seconds, with or without events. The core closes the connection of a client that reads too
+    """Stream the events of sessions, from now on or after a given event, to a call for more. A reply comes at
+    least every 15 seconds, with or without events. The core closes the connection of a client that reads too
     slowly; the client may subscribe again after its last event."""
 
     streams = True
@@ -507,13 +508,13 @@ class SubscribeEvents(Method[EventsReply], frozen=True):
 
 
 class SessionNotFoundError(Failure, frozen=True):
-    """There is no session of that id."""
+    """Error about a session: there is no session with that id."""
 
     id: SessionId
 
 
 class SessionsConnectedError(Failure, frozen=True):
-    """Some of the sessions that were to end are still connected. The other sessions of the call have
+    """Partial failure: some of the sessions are still connected. The other sessions of the call have
     ended."""
 
     connected: Annotated[int, count("Sessions that are still there.", 1)]
@@ -522,6 +523,6 @@ class SessionsConnectedError(Failure, frozen=True):
 
 
 class InterfaceNotFoundError(Failure, frozen=True):
-    """There is no interface of that name."""
+    """Error about an interface: there is no interface with that name."""
 
     interface: Annotated[str, about("The name.", "trunk9")]

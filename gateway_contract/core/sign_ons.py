@@ -58,12 +58,12 @@ class FailedSignOnsReply(Record, frozen=True):
 
 
 class SubscribeFailedSignOns(Method[FailedSignOnsReply], frozen=True):
-    """The sign-ons that fail: from now on, or after a given failure. Call it with more. A reply comes at
+    """Stream the failed sign-ons, from now on or after a given failure, to a call for more. A reply comes at
     least every 15 seconds, with or without failures. The core closes the connection of a client that reads
     too slowly; the client may subscribe again after its last failure.
 
-    They are no session events: subscribers who try again every few seconds would push those out. A core that
-    cannot tell them leaves the method out, or has none to tell."""
+    Failed sign-ons are not session events: a subscriber who tries again every few seconds would push out the
+    events. A core that cannot report failed sign-ons leaves the method out, or reports none."""
 
     streams = True
 

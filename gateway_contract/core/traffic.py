@@ -30,8 +30,8 @@ class TrafficReply(Record, frozen=True):
 
 
 class WatchTraffic(Method[TrafficReply], frozen=True):
-    """The traffic of a session, each second. Call it with more. All callers share the samples. When the
-    session ends, the last reply is SessionNotFound."""
+    """Stream the traffic of a session, each second, to a call for more. All callers share the samples. When
+    the session ends, the last reply is SessionNotFound."""
 
     streams = True
     silence = 10.0
@@ -75,8 +75,8 @@ class TalkersReply(Record, frozen=True):
 
 
 class ListTalkers(Method[TalkersReply], frozen=True):
-    """Lists sessions by their traffic. All calls within five seconds share two samples of the counters. The
-    first call after a pause takes both, and a second."""
+    """List sessions by their traffic. All calls within five seconds share two samples of the counters. The
+    first call after a pause takes both samples, which lasts a second."""
 
     sort: Annotated[TalkerOrder, about("Which ones first.", "-down")] = TalkerOrder.MOST_DOWN
     limit: Annotated[
