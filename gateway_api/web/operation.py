@@ -22,9 +22,10 @@ import msgspec
 from flask import Flask, Response
 from werkzeug.routing import RequestRedirect
 
-from gateway_api.web import parse, responses
+from gateway_api.web import responses
 from gateway_api.web.access import ANY_ROLE, Access, require_access
 from gateway_api.web.compression import Body, add_coding_headers, choose_coding
+from gateway_api.web.parse import SessionSegment, parse_body, parse_query, parse_variables
 from gateway_api.web.records import make_list_record
 from gateway_api.web.request import SAFE_METHODS, ApiRequest, get_request
 from gateway_api.web.responses import JSON
@@ -186,12 +187,12 @@ def _load_arguments(
     """Return the arguments for the operation's function. Raises Invalid and NotFound."""
     arguments = {}
     if not operation.ignores_query(request.method):
-        query = parse.parse_query(request, operation.query)
+        query = parse_query(request, operation.query)
         if operation.query is not None:
             arguments["query"] = query
     if operation.body is not None:
-        arguments["body"] = parse.parse_body(request, operation.body, optional=operation.optional)
-    return arguments | parse.parse_variables(variables)
+        arguments["body"] = parse_body(request, operation.body, optional=operation.optional)
+    return arguments | parse_variables(variables)
 
 
 def _make_response(operation: ApiOperation, returned: Any) -> Response:
@@ -212,7 +213,7 @@ def _make_response(operation: ApiOperation, returned: Any) -> Response:
 
 def install(app: Flask) -> None:
     """Let the application serve views with an operation, and no other view."""
-    app.url_map.converters["session"] = parse.SessionSegment
+    app.url_map.converters["session"] = SessionSegment
 
     @app.before_request
     def _require_route() -> None:

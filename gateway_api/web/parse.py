@@ -9,7 +9,6 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.routing import BaseConverter
 
 from gateway_api.web.request import ApiRequest
-from gateway_api.web.schemas.requests import Document
 from gateway_contract.base.errors import Invalid, NotFound, Problem
 from gateway_contract.base.fields import Schema, decode_json, load
 from gateway_contract.base.texts import parse_numeric_id
@@ -36,12 +35,12 @@ def parse_query(request: ApiRequest, schema: type[Schema] | None) -> Any:
 
 
 def parse_body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct], *, optional: bool) -> Any:
-    """Return the JSON object of a request, as its schema loads it, or as a Document for a struct. An
-    `optional` body that is left out is an empty object. Raises Invalid."""
+    """Return the JSON object of a request, as its schema loads it, or as it is for a struct. An `optional`
+    body that is left out is an empty object. Raises Invalid."""
     sent = _read_json_object(request, optional=optional)
     if issubclass(schema, msgspec.Struct):
         # The audit log has no body that does not match a schema: it may have a secret anywhere.
-        return Document(sent)
+        return sent
     loaded = load(schema, sent)
     request.body = sent
     return loaded

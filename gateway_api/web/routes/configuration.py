@@ -68,14 +68,12 @@ def edit_all(body: list[wire.Edit]) -> WithETag[records.Edited]:
 
 @configuration.put("/candidate")
 @operation(ADMIN, body=records.Candidate, errors=(412, 501))
-def replace_candidate(body: requests.Document) -> WithETag[None]:
+def replace_candidate(body: dict[str, Any]) -> WithETag[None]:
     """Stage a whole configuration, in place of all that is staged.
 
     The body is what GET has in `data`, changed. A masked secret stands for the one that the candidate has
     there, and the items of lists are found by their keys. Parts may be missing until the commit."""
-    staged = _note_staged(
-        core().call(wire.ReplaceCandidate(body.sections, get_request().read_required_etags()))
-    )
+    staged = _note_staged(core().call(wire.ReplaceCandidate(body, get_request().read_required_etags())))
     return WithETag(None, staged.etag)
 
 

@@ -2,6 +2,7 @@
 
 import time
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 from flask import Blueprint
@@ -11,7 +12,7 @@ from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.operation import Passed, WithETag, list_operation, operation
 from gateway_api.web.request import get_request
 from gateway_api.web.routes import configuration, network, subscribers
-from gateway_api.web.schemas import queries, requests
+from gateway_api.web.schemas import queries
 from gateway_api.web.services import core
 from gateway_contract.base.texts import format_rate
 from gateway_contract.base.turns import give_way
@@ -111,9 +112,9 @@ token_profile.add_url_rule("/config", "running", configuration.show_running)
 
 @token_profile.put("/config", endpoint="replace")
 @operation(ADMIN, body=records.Configuration)
-def replace_configuration(body: requests.Document) -> WithETag[records.Committed]:
+def replace_configuration(body: dict[str, Any]) -> WithETag[records.Committed]:
     """Commit a whole configuration, or change nothing. 409 while the candidate has changes."""
-    return configuration.report_commit(core().replace(body.sections, get_request().read_required_etags()))
+    return configuration.report_commit(core().replace(body, get_request().read_required_etags()))
 
 
 @token_profile.get("/system/status", endpoint="status")

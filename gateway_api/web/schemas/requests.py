@@ -303,13 +303,6 @@ class EditConfigurationSchema(Schema):
         return operations
 
 
-@dataclass(frozen=True)
-class Document:
-    """Whole configuration, which the core checks."""
-
-    sections: dict[str, Any]
-
-
 class CommitSchema(Schema):
     """Schema of the terms of a commit, as in CommitCandidate."""
 
