@@ -82,7 +82,7 @@ UPDATE record SET record = json_set(record, '$.result', ?, '$.message', ?, '$.ca
 WHERE number = ? AND json_extract(record, '$.call_id') = ?
 """
 #: The index of times bounds the numbers, but cannot order the records: the clock may have been set back.
-_IN_TIME = """
+_WITHIN_TIMES = """
 number BETWEEN (SELECT min(number) FROM record WHERE at >= ? AND at < ?)
 AND (SELECT max(number) FROM record WHERE at >= ? AND at < ?) AND +at >= ? AND +at < ?
 """
@@ -299,7 +299,7 @@ def _make_query(wanted: Filter, below: int) -> tuple[str, list[Any]]:
             conditions.append(f"{name} = ?")
             values.append(value)
     if wanted.since is not None or wanted.until is not None:
-        conditions.append(_IN_TIME)
+        conditions.append(_WITHIN_TIMES)
         values += 3 * [wanted.since or 0, inf if wanted.until is None else wanted.until]
     return _SELECT.format(" AND ".join(conditions)), values
 

@@ -135,12 +135,12 @@ _RENAMED = {
     "outer_vlan_id": "outer_vlan",
     "inner_vlan_id": "inner_vlan",
 }
-_OF_SUMMARY = {*SessionSummary.__struct_fields__} - _NETWORKS - {"started_at"}
-_OF_END = {*SessionEvent.__struct_fields__} - {*SessionSummary.__struct_fields__} - {"duration_seconds"}
+_SUMMARY_FIELDS = {*SessionSummary.__struct_fields__} - _NETWORKS - {"started_at"}
+_END_FIELDS = {*SessionEvent.__struct_fields__} - {*SessionSummary.__struct_fields__} - {"duration_seconds"}
 #: Fields of PastSession that are known at the start of a session, and at its end: text or integers. The
 #: others come from the times of its row, or are networks.
-AT_START = [field for field in PastSession.__struct_fields__ if field in _OF_SUMMARY]
-AT_END = [field for field in PastSession.__struct_fields__ if field in _OF_END]
+AT_START = [field for field in PastSession.__struct_fields__ if field in _SUMMARY_FIELDS]
+AT_END = [field for field in PastSession.__struct_fields__ if field in _END_FIELDS]
 #: The columns of the session table by field.
 COLUMNS = {field: _RENAMED.get(field, field) for field in (*AT_START, *AT_END)}
 

@@ -396,7 +396,7 @@ class HistoryFilter(NamedTuple):
     search: str | None = None
 
     @property
-    def names_a_subscriber(self) -> bool:
+    def is_for_subscriber(self) -> bool:
         """True if records with wrong times are wanted, too. Otherwise they would be the newest for years."""
         return any((self.id, self.username, self.mac_address, self.ip_address, self.search))
 
@@ -453,7 +453,7 @@ def _list_conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> t
             ("reason = ?", wanted.reason),
         ]
     )
-    if not wanted.names_a_subscriber:
+    if not wanted.is_for_subscriber:
         conditions.append(f"NOT {WRONG_START}")
     more = [] if wanted.ip_address is None else [_match_address(wanted.ip_address)]
     if wanted.search is not None:

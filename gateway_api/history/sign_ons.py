@@ -185,7 +185,7 @@ class SignOnFilter(NamedTuple):
     search: str | None = None
 
     @property
-    def names_a_subscriber(self) -> bool:
+    def is_for_subscriber(self) -> bool:
         """True if records with wrong times are wanted, too."""
         return any((self.username, self.mac_address, self.search))
 
@@ -195,7 +195,7 @@ def find_failed_sign_ons(
 ) -> FoundPage[FailedSignOns]:
     """Return a page of the matching failed sign-ons, the newest first. Raises Invalid for a wrong cursor."""
     conditions, values = _list_conditions(connection, wanted)
-    if not wanted.names_a_subscriber:
+    if not wanted.is_for_subscriber:
         conditions.append(f"NOT {WRONG_FAILURE}")
     if page.cursor is not None:
         conditions.append("(began, failed.number) < (?, ?)")

@@ -297,7 +297,7 @@ class DeliveryQueue:
                 return
             self.make_room()
             attempts, next_attempt_at, paused_until = one.attempts + 1, None, None
-            if outcome.delivered:
+            if outcome.is_delivered:
                 result = DeliveryResult.DELIVERED
                 self._counts.delivered += 1
                 self._pause.end()

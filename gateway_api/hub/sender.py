@@ -177,7 +177,7 @@ class AttemptResult:
     seconds: float
 
     @property
-    def delivered(self) -> bool:
+    def is_delivered(self) -> bool:
         return self.status is not None and 200 <= self.status < 300
 
 

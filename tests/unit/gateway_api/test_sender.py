@@ -56,16 +56,16 @@ def test_an_attempt_is_cut_at_its_deadline_and_not_before() -> None:
         sender.cut(time.monotonic() + TIMEOUT)
         (outcome,) = wait_for("the outcome", lambda: outcomes, 2)
         assert outcome.status is None
-        assert not outcome.delivered
+        assert not outcome.is_delivered
 
 
 def test_a_cut_between_two_attempts_keeps_the_connection() -> None:
     with Receiver() as receiver:
         sender = Sender(receiver.url, None, tuple, None)
         sender.cut(float("inf"))
-        assert sender.send(message()).delivered
+        assert sender.send(message()).is_delivered
         sender.cut(float("inf"))
-        assert sender.send(message()).delivered
+        assert sender.send(message()).is_delivered
         assert {one.connection for one in receiver.received} == {1}
         sender.close()
         sender.cut(float("inf"))
@@ -84,14 +84,14 @@ def test_what_a_receiver_sends_is_acknowledged_at_once(monkeypatch: pytest.Monke
     with Receiver() as receiver:
         sender = Sender(receiver.url, None, tuple, None)
         for _ in range(3):
-            assert sender.send(message()).delivered
+            assert sender.send(message()).is_delivered
         assert [each.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) for each in connections] == [1]
         sender.close()
 
 
 @pytest.mark.parametrize("status", [199, 300, None])
 def test_a_status_below_200_or_from_300_is_no_delivery(status: int | None) -> None:
-    assert not AttemptResult(status, None, 0.1).delivered
+    assert not AttemptResult(status, None, 0.1).is_delivered
 
 
 @pytest.mark.parametrize("status", [100, 102, 103])
@@ -121,7 +121,7 @@ def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) ->
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
         sender = Sender(receiver.url, None, tuple, None)
-        assert sender.send(message()).delivered
+        assert sender.send(message()).is_delivered
         assert len(receiver.received) == 1
         assert not proxy.opened
         sender.close()
