@@ -60,7 +60,7 @@ class Effect(str):
 
 
 class Leaf:
-    """A value without parts: text, a number, true or false."""
+    """A value without parts: a text, a number, or true and false."""
 
     #: The type in JSON.
     type: Any = str
@@ -184,8 +184,8 @@ class Object:
 
 @dataclass(frozen=True)
 class ListOf:
-    """A list of `kind`, or of the sections that its annotation names. In a `unique` list, no two items are
-    equal or have the same key."""
+    """A list of values of `kind`, or of the sections that its annotation names. In a `unique` list, no two
+    items are equal or have the same key."""
 
     kind: Leaf | Object | None = None
     most: int | None = None
@@ -198,7 +198,7 @@ class ListOf:
 
     @property
     def key(self) -> str | None:
-        """The name of the attribute that identifies an item; None for a list of leaves."""
+        """Name of the attribute that identifies an item; None for a list of leaves."""
         return self.kind.section.key if isinstance(self.kind, Object) else None
 
     @property
@@ -266,7 +266,7 @@ class Field:
 
     @property
     def section_text(self) -> str:
-        """The docstring of a section on one line."""
+        """Docstring of a section on one line; empty for any other value."""
         text = self.kind.section.__doc__ if isinstance(self.kind, Object) else None
         return " ".join((text or "").split())
 
@@ -343,7 +343,7 @@ def _sample(**values: Any) -> Meta:
 
 @dataclass(frozen=True)
 class VlanRange:
-    """VLAN ids from `first` to `last`, both included, 1 to 4094."""
+    """A range of VLAN ids from `first` to `last`, both included, 1 to 4094."""
 
     first: int
     last: int
@@ -1078,8 +1078,8 @@ def mask_secrets(value: Any, field: Field = ROOT) -> Any:
 
 
 def mask_path(path: str) -> str:
-    """Return a path of the configuration up to the name of a secret: a client may have put the secret's value
-    behind its name."""
+    """Return a path of the configuration up to the name of a secret: a client may have put the value of the
+    secret behind its name."""
     try:
         parts = parse_path(path)
     except ValueError:

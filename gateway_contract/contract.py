@@ -47,12 +47,12 @@ def about(description: str, *examples: Any, **schema: Any) -> Meta:
 
 
 def count(description: str, example: int) -> Meta:
-    """Return the documentation of a number that is never negative, as `about` does."""
+    """Return the documentation of a number that is never negative."""
     return about(description, example, minimum=0)
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A reply, or a part of a reply. A reader ignores unknown fields."""
+    """A reply, or a part of a reply. Readers ignore unknown fields."""
 
 
 def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
@@ -117,14 +117,14 @@ class Command(Method[R], frozen=True, kw_only=True):
 
 
 class Page(Parameters, frozen=True):
-    """A part of a list."""
+    """The part of a list that a call asks for."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT), about("Most records of the page, 1 to 10000.", 100)]
     cursor: Annotated[str | None, about("next_cursor of the page before.", "WyJpZCIsWzIsMl1d")] = None
 
 
 class ListReply(Record, frozen=True, kw_only=True):
-    """A list, or a page of a list."""
+    """A list of records, or a page of such a list."""
 
     count: Annotated[int, count("Number of records in this reply.", 1)]
     total: Annotated[int, count("Number of records on all pages.", 1)]
@@ -134,13 +134,14 @@ class ListReply(Record, frozen=True, kw_only=True):
 
 
 class PagedMethod(Method[R], frozen=True, kw_only=True):
-    """A method whose reply is a list."""
+    """A method whose reply is a list of records."""
 
     page: Annotated[Page | None, about("The part to reply with, the whole list without.")] = None
 
 
 class SelectingMethod(PagedMethod[R], frozen=True, kw_only=True):
-    """A method whose reply is a list, by fields of its records: see `columns`."""
+    """A method whose reply is a list of records that the caller can filter and sort by their fields: see
+    `columns_of`."""
 
     filter: Annotated[
         dict[str, Any] | None,
@@ -153,7 +154,7 @@ class SelectingMethod(PagedMethod[R], frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True):
-    """The parameters of an error. The name of the class is the name of the error with `Error` behind it."""
+    """The parameters of an error. The class is named like the error, with `Error` at the end."""
 
 
 class Enumeration(StrEnum):
@@ -190,13 +191,13 @@ class Contract:
 
 
 def error_name(failure: type[Failure]) -> str:
-    """Return the name of an error in the interface."""
+    """Return the name of an error as the interface has it."""
     return failure.__name__.removesuffix("Error")
 
 
 @cache
 def reply_of(method: type[Method[Any]]) -> type[Any]:
-    """Return the record that a method replies with."""
+    """Return the class of the record that a method replies with."""
     (base,) = method.__orig_bases__  # type: ignore[attr-defined]
     reply: type[Any] = get_args(base)[0]
     return reply
@@ -204,7 +205,7 @@ def reply_of(method: type[Method[Any]]) -> type[Any]:
 
 @cache
 def list_field(method: type[Method[Any]]) -> str:
-    """Return the field of a list's reply that has the records."""
+    """Return the name of the field that holds the records in the reply of a list."""
     hints = get_type_hints(reply_of(method))
     return next(name for name, hint in hints.items() if get_origin(hint) is tuple)
 

@@ -185,8 +185,8 @@ class CoreClient(ContractClient):
                 return super().translate_error(error, call)
 
     def ask(self, call: Method[R], *, timeout: float | None = None) -> R:
-        """Return the reply to a read that the API makes for itself. An error about its parameters is a fault
-        of the core, not of the client of the API: raises CoreUnavailable."""
+        """Return the reply to a read that the API makes for itself. Raises CoreUnavailable also for an error
+        about the parameters, because no client of the API can correct them."""
         try:
             with self._translate_errors(call):
                 (reply,) = super()._replies(call, timeout=timeout)
@@ -208,13 +208,13 @@ class CoreClient(ContractClient):
                     raise
 
     def call_fields(self, call: Method[Any], *names: str) -> Fields:
-        """Return these fields of the reply, or all, as JSON. Raises CoreUnavailable for a reply without one
-        of them."""
+        """Return these fields of a reply, or all fields, as JSON. Raises CoreUnavailable for a reply without
+        one of them."""
         held = decode_part(Fields, self.call_raw(call))
         return _require_fields(call, held, names or reply_of(type(call)).__struct_fields__)
 
     def call_list(self, call: PagedMethod[Any]) -> ListParts:
-        """Return a list, or a page of it. A list that may be long comes in several replies."""
+        """Return a list, or a page of a list. A list that may be long arrives in several replies."""
         name = list_field(type(call))
         left_out = _PAGE_FIELDS if call.page is None else ()
         reply_type = reply_of(type(call))
@@ -302,12 +302,13 @@ class CoreClient(ContractClient):
 
     def start_rate_job(self, filter: Mapping[str, str], per_second: int, **change: Any) -> jobs.Job:
         """Start a job that changes rates. `change` has the other parameters of StartRateJob. Raises Conflict
-        while too many jobs run."""
+        while the core runs as many jobs as it allows."""
         wanted = msgspec.convert(filter, sessions.SessionFilter)
         return self.call(jobs.StartRateJob(wanted, per_second=per_second, **change)).job
 
     def start_disconnect_job(self, filter: Mapping[str, str], per_second: int) -> jobs.Job:
-        """Start a job that disconnects sessions. Raises Conflict while too many jobs run."""
+        """Start a job that disconnects sessions. Raises Conflict while the core runs as many jobs as it
+        allows."""
         wanted = msgspec.convert(filter, sessions.SessionFilter)
         return self.call(jobs.StartDisconnectJob(wanted, per_second)).job
 
@@ -317,9 +318,10 @@ class CoreClient(ContractClient):
         return decode_part(Sections, reply["configuration"]), decode_part(str, reply["etag"])
 
     def compare(self, revision: int | None, to: int | None = None) -> wire.ComparisonReply:
-        """Return the difference between two configurations. `revision` is an archived revision, or None for
-        the running configuration; `to` is an archived revision, 0 for the running configuration, or None for
-        the candidate. Raises NotFound."""
+        """Return the difference between two configurations. `revision` is the older one: an archived
+        revision, or None for the running configuration. `to` is the newer one: an archived revision, 0 for
+        the running configuration, or None for the candidate. Raises NotFound for a revision that the archive
+        does not have."""
         return self.call(
             wire.CompareConfiguration(
                 None if revision is None else _check_revision(revision), to and _check_revision(to)

@@ -107,8 +107,8 @@ class ConfigurationDifference(Record, frozen=True):
 
 @dataclass(frozen=True)
 class Edit:
-    """A change to the configuration. `value` is any JSON; text is read as the path requires. A deletion
-    ignores it."""
+    """A change to the configuration. `value` is any JSON; a text is parsed as the path requires. A deletion
+    ignores `value`."""
 
     action: EditAction
     path: str
@@ -142,7 +142,7 @@ StagedBefore = Annotated[
 
 
 class EditedValue(Record, frozen=True):
-    """A value before and after one edit, secrets masked."""
+    """A value before and after an edit, secrets masked."""
 
     path: Annotated[
         str, about("The path of the edit, with the keys of items in place of indexes.", "qos.default_down")
@@ -292,10 +292,10 @@ class ConfirmCommit(Command[Nothing], frozen=True):
 
 
 class ChangeRecord(Record, frozen=True):
-    """A change that the API did not make. action is subscribers.disconnect,
-    subscribers.disconnect_by_interface, subscribers.change_rate; configuration.edit_all,
-    replace_candidate, discard, rollback, commit, replace, confirm, end_tokens, amend, restore;
-    configuration.return when a commit was not confirmed in time; or what the caller called it."""
+    """A change that the API did not make. `action` is subscribers.disconnect,
+    subscribers.disconnect_by_interface, subscribers.change_rate; configuration.edit_all, replace_candidate,
+    discard, rollback, commit, replace, confirm, end_tokens, amend, restore; configuration.return when a
+    commit was not confirmed in time; or the name that the caller gave."""
 
     sequence: Annotated[int, about("Number of the change, from 1 on, without holes.", 57)]
     at: Annotated[int, count("When, Unix epoch seconds.", 1795271513)]
@@ -331,7 +331,7 @@ RequestIds = Annotated[
 
 
 class ResolveCallsReply(Record, frozen=True):
-    """The outcome of calls. Calls in none of the lists still run."""
+    """The outcomes of calls. A call in none of the lists still runs."""
 
     done: Annotated[RequestIds, about("Calls that changed something, or had nothing to change.")]
     failed: Annotated[RequestIds, about("Calls that got an error.")]
@@ -402,7 +402,7 @@ Username = Annotated[str, about("Login.", "admin")]
 
 
 class ApiUser(Record, frozen=True):
-    """A user of the API. A token is valid while its user has the generation that it was issued for."""
+    """A user of the API. A token is valid while its user has the same generation as at the login."""
 
     username: Username
     role: Annotated[Role, about("What the user may do.", "admin")]
@@ -432,7 +432,7 @@ class AccessReply(Record, frozen=True):
     version: SettingsVersion = None
 
     def user(self, username: str) -> ApiUser | None:
-        """Return the user of that name, if there is one."""
+        """Return the user with this name; None without one."""
         return next((user for user in self.users if user.username == username), None)
 
 
@@ -478,7 +478,7 @@ class EndTokens(Command[Nothing], frozen=True):
 
 
 class Receiver(Record, frozen=True):
-    """A receiver of webhooks. No other has its URL."""
+    """A receiver of webhooks. Each receiver has a different URL."""
 
     url: Annotated[str, about("Receiver of the events.", "https://noc.example/hook")]
     events: Annotated[tuple[str, ...], about("Names of events.", ["session.up"])]

@@ -1,4 +1,4 @@
-"""The core's contract for what is wrong: the faults of the data plane with what the core repaired, and the
+"""The core's contract for health: the faults of the data plane with what the core repaired, and the
 dependencies that a gateway needs to serve its subscribers and the API."""
 
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from gateway_contract.contract import Enumeration, ListReply, Method, Record, Se
 
 
 class FaultKind(Enumeration):
-    """A part of the data plane that the core compares with what it must be, and repairs."""
+    """A part of the data plane that the core checks and repairs."""
 
     SHAPER = "shaper", "The downstream shaper, on the device of a session."
     IFB = "ifb", "The IFB of a session, its upstream shaper, and the redirection of packets to it."
@@ -24,8 +24,8 @@ Kind = Annotated[FaultKind, about("Part of the data plane.", "shaper")]
 
 
 class Fault(Record, frozen=True):
-    """A part of the data plane that is not what it must be, and that the core could not repair. The core
-    tries again until it succeeds."""
+    """A part of the data plane that is not in the wanted state, and that the core could not repair. The core
+    tries again until the repair succeeds."""
 
     kind: Kind
     object: Annotated[str, about("Name of the device, VLAN or table, or destination of the route.", "ppp5")]
@@ -54,15 +54,15 @@ class RepairCount(Record, frozen=True):
 
 
 class DelayCount(Record, frozen=True):
-    """The new sessions that had a limit within a time."""
+    """The number of new sessions whose rates were limited within a time."""
 
     seconds: Annotated[float, about("The longest time, seconds.", 0.5)]
     sessions: Annotated[int, count("Sessions with this time or a shorter one.", 298)]
 
 
 class LimitDelays(Record, frozen=True):
-    """The times from the moment at which the core finds a new session until the kernel limits its rates,
-    since the core daemon started."""
+    """The delays of the limits of new sessions since the core daemon started: from the moment at which the
+    core finds a session until the kernel limits its rates."""
 
     counts: Annotated[tuple[DelayCount, ...], about("By ascending times.")]
     sessions: Annotated[int, count("All sessions, those with longer times too.", 300)]
@@ -70,7 +70,7 @@ class LimitDelays(Record, frozen=True):
 
 
 class TriggerRefusal(Enumeration):
-    """Why the first frame of a subscriber made no VLAN, or why a DHCP request was dropped."""
+    """The reason why the first frame of a subscriber created no VLAN, or why a DHCP request was dropped."""
 
     SERVED = "served", "The VLAN exists."
     UNDER_WAY = "under_way", "The VLAN is being made or removed."
@@ -108,7 +108,7 @@ class RefusalCount(Record, frozen=True):
 
 
 class PacketDrops(Record, frozen=True):
-    """The packets of subscribers that the table of nftables dropped, of one trunk."""
+    """The packets of subscribers on one trunk that the nftables rules dropped."""
 
     trunk: Annotated[str, about("Name of the trunk; ppp for the sessions of PPPoE on all trunks.", "trunk0")]
     spoofed: Annotated[int, count("Packets whose source belongs to no session of their device.", 2)]
@@ -118,7 +118,7 @@ class PacketDrops(Record, frozen=True):
 
 
 class SkippedEntries(Record, frozen=True):
-    """The entries of one kind that the core could not read, and skipped: lines of a file, rows of a table,
+    """The number of unreadable entries of one kind that the core skipped: lines of a file, rows of a table,
     messages of the kernel."""
 
     source: Annotated[str, about("Where they come from.", "dnsmasq")]
@@ -142,7 +142,7 @@ class DependencyState(Enumeration):
 
 
 class Dependency(Record, frozen=True):
-    """Something that the gateway needs to do its work."""
+    """A program, service or resource that the gateway needs to do its work."""
 
     name: Annotated[str, about("Name of the dependency.", "radius")]
     state: Annotated[DependencyState, about("Its health.", "degraded")]

@@ -77,7 +77,7 @@ class InterfaceAddress(Record, frozen=True):
 
 
 class InterfaceStats(Record, frozen=True):
-    """The counters of an interface since it came up."""
+    """The counters of an interface since the interface came up."""
 
     rx_bytes: Annotated[int, count("Bytes received.", 58248942780)] = 0
     rx_packets: Annotated[int, count("Packets received.", 145622356)] = 0
@@ -116,7 +116,7 @@ class ListInterfaces(SelectingMethod[InterfacesReply], frozen=True):
 
 
 class Vlan(Record, frozen=True):
-    """A VLAN sub-interface that the demux component made."""
+    """A VLAN sub-interface that the demux component has created."""
 
     name: Annotated[str, about("Interface name.", "trunk0.1000")]
     trunk: Annotated[str, about("Trunk interface that carries it.", "trunk0")]
@@ -248,7 +248,7 @@ class ListRoutes(SelectingMethod[RoutesReply], frozen=True):
 
 
 class CgnatSession(Record, frozen=True):
-    """A session with an address in the CGNAT's source_range that is steered through its VRF."""
+    """A session with an address in `cgnat.source_range`, which is steered through the CGNAT VRF."""
 
     id: sessions.SessionId
     type: sessions.Type
@@ -273,13 +273,13 @@ class ListCgnatSessions(SelectingMethod[CgnatSessionsReply], frozen=True):
 
 
 class DemuxVlan(Vlan, frozen=True):
-    """A VLAN with the demux component's view of it."""
+    """A VLAN with its state in the demux component."""
 
     state: Annotated[DemuxState, about("active with sessions, idle without.", "active")]
 
 
 class DemuxReply(ListReply, frozen=True):
-    """A list of VLANs, and the number that the limits prevented."""
+    """A list of VLANs, and the number of VLANs that the limits prevented."""
 
     vlans: Annotated[tuple[DemuxVlan, ...], about("The VLANs.")]
     rate_limited_total: Annotated[int, count("New VLANs refused by the limits.", 0)]

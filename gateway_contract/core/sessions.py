@@ -67,12 +67,12 @@ _IPV6_PREFIX = rf"^{IPV6}/[0-9]{{1,3}}$"
 
 
 def ipv4(description: str, example: str | None) -> Meta:
-    """Return the documentation of an IPv4 address, as `about` does."""
+    """Return the documentation of a field with an IPv4 address."""
     return about(description, example, format="ipv4", pattern=f"^{IPV4}$")
 
 
 def vlan(description: str, *examples: int | None) -> Meta:
-    """Return the documentation of a VLAN id, as `about` does."""
+    """Return the documentation of a field with a VLAN id."""
     return about(description, *examples, minimum=1, maximum=4094)
 
 
@@ -245,8 +245,8 @@ class GetStatistics(Method[Statistics], frozen=True):
 
 
 class SessionFilter(Parameters, frozen=True):
-    """Which sessions to list: all conditions must hold. Each is an exact match, except for IPv6 addresses and
-    the search."""
+    """The conditions that sessions in a list must meet, all of them. Each condition is an exact match, except
+    for IPv6 addresses and the search."""
 
     type: Annotated[SessionTypeFilter | None, about("Session type.", "pppoe")] = None
     username: Annotated[str | None, about("Subscriber login.", "subscriber000006@lab.example")] = None
@@ -322,7 +322,7 @@ class SessionDetail(Record, frozen=True):
 
 
 class AuditedFields(msgspec.Struct, frozen=True):
-    """The fields of a record that the audit log keeps. Not a part of the interface."""
+    """The fields of a record that the audit log keeps. Such an excerpt is not a part of the interface."""
 
     @classmethod
     def of(cls, record: Record) -> Self:
@@ -330,7 +330,7 @@ class AuditedFields(msgspec.Struct, frozen=True):
 
 
 class SessionSnapshot(AuditedFields, frozen=True):
-    """The fields of a SessionDetail that the audit log keeps of a session."""
+    """The fields of a SessionDetail that the audit log keeps of one session."""
 
     id: SessionId
     session_type: Type
@@ -351,7 +351,7 @@ class SessionRates(AuditedFields, frozen=True, omit_defaults=True):
 
 
 class EndedSession(AuditedFields, frozen=True):
-    """The fields of a SessionSummary that the audit log keeps of each of many sessions."""
+    """The fields of a SessionSummary that the audit log keeps when many sessions end."""
 
     id: SessionId
     username: Username
@@ -452,9 +452,9 @@ class SetSessionRate(Command[SessionRateReply], frozen=True):
 
 
 class SessionEvent(Record, frozen=True):
-    """An event of a session. reason and the fields after it up to duration_seconds are set for
-    session.down; the fields after that up to rate_expires_at are set for session.rate, but rate_expires_at is
-    null for rates without an end."""
+    """An event of a session. `reason` and the fields after it up to `duration_seconds` are set for
+    session.down. The fields after `duration_seconds` up to `rate_expires_at` are set for session.rate, but
+    `rate_expires_at` is null for rates without an end."""
 
     sequence: Annotated[int, about("Number of the event, from 1 on, without holes.", 57)]
     event: Annotated[EventName, about("Event name.", "session.up")]

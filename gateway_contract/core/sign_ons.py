@@ -33,7 +33,7 @@ SignOnReason = Annotated[str, SIGN_ON_REASON]
 
 
 class FailedSignOn(Record, frozen=True):
-    """A subscriber tried to sign on, and got no session."""
+    """An attempt of a subscriber to sign on that led to no session."""
 
     sequence: Annotated[int, about("Number of the failure, from 1 on, without holes.", 57)]
     at: HappenedAt
