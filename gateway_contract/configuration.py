@@ -188,8 +188,8 @@ class ListOf:
     items are equal or have the same key."""
 
     kind: Leaf | Object | None = None
-    most: int | None = None
-    least: int = 0
+    max_items: int | None = None
+    min_items: int = 0
     unique: bool = True
 
     @cached_property
@@ -203,14 +203,14 @@ class ListOf:
 
     @property
     def length_rule(self) -> str:
-        return f"must hold at most {self.most}"
+        return f"must hold at most {self.max_items}"
 
     def is_too_long(self, items: Sequence[Any]) -> bool:
-        return self.most is not None and len(items) > self.most
+        return self.max_items is not None and len(items) > self.max_items
 
     def find_broken_rules(self, items: Sequence[Any]) -> Iterator[str]:
         """Yield the rules that typed items break."""
-        if len(items) < self.least:
+        if len(items) < self.min_items:
             yield "must not be empty"
         if self.is_too_long(items):
             yield self.length_rule
@@ -549,7 +549,7 @@ class Radius(Section):
     # pppd accepts eight servers in all.
     servers: Annotated[
         tuple[RadiusServer, ...],
-        ListOf(most=7),
+        ListOf(max_items=7),
         about("Further servers, which get a request when the servers before them do not reply.", []),
     ] = ()
     timeout: Annotated[
@@ -718,7 +718,7 @@ class Demux(Section):
     ]
     vlan_profiles: Annotated[
         tuple[VlanProfile, ...],
-        ListOf(most=256),
+        ListOf(max_items=256),
         about("Profiles of VLANs."),
         Effect("sessions on VLANs that no profile of their type has any longer end"),
     ]
@@ -784,7 +784,7 @@ class ConfiguredReceiver(Section):
     ]
     events: Annotated[
         tuple[str, ...],
-        ListOf(Choice(EventName), least=1),
+        ListOf(Choice(EventName), min_items=1),
         about("Names of the events to deliver.", ["session.up"]),
     ]
     secret: Annotated[
@@ -805,7 +805,7 @@ class WebhooksConfiguration(Section):
     ] = ()
     receivers: Annotated[
         tuple[ConfiguredReceiver, ...],
-        ListOf(most=100),
+        ListOf(max_items=100),
         about("Webhooks that are there after each start and commit.", []),
     ] = ()
 
@@ -818,7 +818,7 @@ class Api(Section):
     token_lifetime: Annotated[int, Seconds(60, 86400), about("Lifetime of tokens, in seconds.", 3600)] = 3600
     users: Annotated[
         tuple[ConfiguredUser, ...],
-        ListOf(most=1000),
+        ListOf(max_items=1000),
         about("Users of the API; one at least is an admin.", []),
     ] = ()
     webhooks: WebhooksConfiguration = WebhooksConfiguration()
@@ -884,7 +884,7 @@ class Bgp(Section):
 
     as_number: Annotated[int, _AS_NUMBER, about("AS number of the gateway.", 64512)]
     router_id: Annotated[IPv4Address, _HOST, about("Router id, written as an IPv4 address.", "10.255.0.1")]
-    neighbors: Annotated[tuple[BgpNeighbor, ...], ListOf(most=1000), about("The neighbours.", [])] = ()
+    neighbors: Annotated[tuple[BgpNeighbor, ...], ListOf(max_items=1000), about("The neighbours.", [])] = ()
     announce: Annotated[
         str,
         Choice(Literal["aggregates", "hosts"], "must be aggregates or hosts"),
@@ -952,7 +952,7 @@ class Subscribers(Section):
 
     local: Annotated[
         tuple[LocalSubscriber, ...],
-        ListOf(most=10_000),
+        ListOf(max_items=10_000),
         about("Subscribers that are authorized without a RADIUS server.", []),
     ] = ()
     # PPP knows two (RFC 1877).
@@ -982,7 +982,7 @@ class Subscribers(Section):
     delegated_length: Annotated[int, WholeNumber(32, 64), about("Length of each delegated prefix.", 56)] = 56
     pools: Annotated[
         tuple[AddressPool, ...],
-        ListOf(most=64),
+        ListOf(max_items=64),
         about("Addresses beside cgnat.source_range, for PPPoE subscribers of accel-ppp.", []),
         Effect("sessions with an address of a removed one end; all others keep theirs"),
     ] = ()

@@ -251,8 +251,8 @@ def _describe_field(field: definition.Field, documented: Meta) -> Meta:
     schema = dict(documented.extra_json_schema or {})
     if isinstance(field.kind, definition.WholeNumber):
         schema |= {"minimum": field.kind.first, "maximum": field.kind.last}
-    if isinstance(field.kind, definition.ListOf) and field.kind.most is not None:
-        schema["maxItems"] = field.kind.most
+    if isinstance(field.kind, definition.ListOf) and field.kind.max_items is not None:
+        schema["maxItems"] = field.kind.max_items
     if field.key is not None:
         schema["x-key"] = field.key
     default = "" if field.required else f" Default: {field.default_json}."

@@ -14,7 +14,7 @@ from gateway_contract.contract import (
 )
 from gateway_contract.core import sessions
 from gateway_contract.core.health import RefusalCount
-from gateway_contract.core.sessions import IPV4, IPV6, MAC, RateExpiresAt, ipv4, vlan
+from gateway_contract.core.sessions import IPV4, IPV6, MAC, RateExpiresAt, about_ipv4, about_vlan
 
 _ADDRESS = f"^({IPV4}|{IPV6})$"
 _PREFIX = f"^({IPV4}|{IPV6})/[0-9]{{1,3}}$"
@@ -120,7 +120,7 @@ class Vlan(Record, frozen=True):
 
     name: Annotated[str, about("Interface name.", "trunk0.1000")]
     trunk: Annotated[str, about("Trunk interface that carries it.", "trunk0")]
-    vlan_id: Annotated[int, vlan("VLAN id; the inner one of two.", 1000)]
+    vlan_id: Annotated[int, about_vlan("VLAN id; the inner one of two.", 1000)]
     outer_vlan_id: sessions.OuterVlanId
     protocol: Annotated[VlanProtocol, about("Protocol of the outer tag.", "802.1Q")]
     oper_state: OperState
@@ -258,7 +258,7 @@ class CgnatSession(Record, frozen=True):
     vrf_name: Annotated[str, about("VRF that it goes through.", "cgnat")]
     vrf_table: Annotated[int, about("Routing table of the VRF.", 100)]
     handoff_interface: Annotated[str, about("Interface towards the CGNAT appliance.", "cgnat0")]
-    handoff_gateway: Annotated[str, ipv4("Address of the CGNAT appliance.", "10.255.1.2")]
+    handoff_gateway: Annotated[str, about_ipv4("Address of the CGNAT appliance.", "10.255.1.2")]
     started_at: sessions.StartedAt
 
 

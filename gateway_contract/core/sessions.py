@@ -66,12 +66,12 @@ IPV6 = r"[0-9a-f:.]{2,45}"
 _IPV6_PREFIX = rf"^{IPV6}/[0-9]{{1,3}}$"
 
 
-def ipv4(description: str, example: str | None) -> Meta:
+def about_ipv4(description: str, example: str | None) -> Meta:
     """Return the documentation of a field with an IPv4 address."""
     return about(description, example, format="ipv4", pattern=f"^{IPV4}$")
 
 
-def vlan(description: str, *examples: int | None) -> Meta:
+def about_vlan(description: str, *examples: int | None) -> Meta:
     """Return the documentation of a field with a VLAN id."""
     return about(description, *examples, minimum=1, maximum=4094)
 
@@ -110,7 +110,7 @@ SessionId = Annotated[int, about("Session id.", 7)]
 Type = Annotated[SessionType, about("Session type.", "PPPoE")]
 State = Annotated[SessionState, about("Session state.", "active")]
 Username = Annotated[str, about("Subscriber login.", "subscriber000006@lab.example")]
-AssignedAddress = Annotated[str | None, ipv4("Assigned IPv4 address, null for none.", "100.64.0.5")]
+AssignedAddress = Annotated[str | None, about_ipv4("Assigned IPv4 address, null for none.", "100.64.0.5")]
 Ipv6Address = Annotated[
     str | None,
     about("Assigned IPv6 address, null for none.", "2001:db8:0:6::2", format="ipv6", pattern=f"^{IPV6}$"),
@@ -130,8 +130,8 @@ MacAddress = Annotated[
     str | None, about("MAC address of the subscriber, null if unknown.", "02:00:00:00:00:06", pattern=MAC)
 ]
 AccessInterface = Annotated[str, about("Interface that the session arrived on.", "trunk0.1001")]
-OuterVlanId = Annotated[int | None, vlan("Outer VLAN id, null without QinQ.", None, 100)]
-InnerVlanId = Annotated[int | None, vlan("VLAN id, the inner one of two; null without a VLAN.", 1001)]
+OuterVlanId = Annotated[int | None, about_vlan("Outer VLAN id, null without QinQ.", None, 100)]
+InnerVlanId = Annotated[int | None, about_vlan("VLAN id, the inner one of two; null without a VLAN.", 1001)]
 SourceName = Annotated[
     str,
     about("What terminates the session: `lab`, `accel-ppp`, `pppoe-server` or `dnsmasq`.", "lab"),
@@ -296,7 +296,7 @@ class SessionDetail(Record, frozen=True):
     username: Username
     mac_address: MacAddress
     ip_address: AssignedAddress
-    gateway: Annotated[str | None, ipv4("Gateway address, null when there is none.", "100.64.0.1")]
+    gateway: Annotated[str | None, about_ipv4("Gateway address, null when there is none.", "100.64.0.1")]
     access_interface: AccessInterface
     ppp_interface: Annotated[str, about("PPP interface, empty for DHCP.", "ppp5")]
     rate_down_bps: RateDown

@@ -214,7 +214,7 @@ def _describe_value(field: Field) -> str:
         case Flag():
             text = "`true` or `false`"
         case ListOf() as kind:
-            most = "" if kind.most is None else f", at most {kind.most}"
+            most = "" if kind.max_items is None else f", at most {kind.max_items}"
             rule = f"; each {_describe_rule(kind.item, kind.kind)}" if isinstance(kind.kind, Leaf) else ""
             text = f"list{most}{rule}"
         case Leaf() as kind:
