@@ -4,9 +4,14 @@ A trail is an SQLite database that several processes write. It removes the oldes
 size. Each trail has its own size, so that no flood of requests without a user removes the record of a change.
 A record of a user is on disk when its commit returns. Requests without a user are counted, and cost no sync:
 anybody can send them, and they would wear out a flash disk.
+
+The log also has changes at the core by other clients than the API, which the core keeps while the API is
+down, and the outcome of the API's own changes whose replies were lost. One commit has the records, and the
+place of the last change in the core's log. So each change is recorded once, whichever worker tries.
 """
 
 import errno
+import itertools
 import os
 import sqlite3
 import threading
@@ -14,21 +19,40 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from heapq import merge
-from itertools import repeat
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gateway_api.audit.record import AuditEntry, Filter, RequestCount, Result, make_gap
+from gateway_api.audit.record import (
+    AuditEntry,
+    Filter,
+    RequestCount,
+    Result,
+    describe_session,
+    make_gap,
+    mask_secrets,
+)
+from gateway_api.base.retry import repeat
 from gateway_contract.base import databases, durable
 from gateway_contract.base.databases import DatabaseFile
-from gateway_contract.base.errors import AuditUnavailable, ListTooLarge
+from gateway_contract.base.errors import AuditUnavailable, CoreLacksMethod, ListTooLarge
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
 from gateway_contract.base.process import ThreadPool, on_thread
 from gateway_contract.contract import MAX_LIMIT, Page
+from gateway_contract.core.configuration import ChangeRecord, ChangesReply, ListChanges, ResolveCalls
+from gateway_contract.core_client import CoreClient
+from gateway_contract.varlink.client import Client
+
+#: Calls whose outcome one reply of the core has.
+_MAX_CALLS = 100
+_REPLY_LOST = "The core's reply was lost"
+#: Prefixes of the names of actions that change sessions.
+_SESSION_ACTIONS = ("subscribers.", "jobs.")
+#: The role of a client of the core's socket, and of the core.
+_SYSTEM_ROLE = "system"
 
 _SCHEMA = """
 BEGIN IMMEDIATE;
@@ -539,7 +563,7 @@ def _read(trails: Sequence[AuditDatabase], wanted: Filter, page: Page | None) ->
         for index, trail in enumerate(trails):
             below, rows = opened.enter_context(trail.read_newest(wanted, start[index]))
             reached.append(below)
-            found.append(zip(repeat(index), rows, strict=False))
+            found.append(zip(itertools.repeat(index), rows, strict=False))
         for index, row in merge(*found, key=lambda each: -each[1].at):
             if len(records) == limit:
                 if page is None:
@@ -549,3 +573,103 @@ def _read(trails: Sequence[AuditDatabase], wanted: Filter, page: Page | None) ->
             records.append(msgspec.Raw(text.encode()))
             reached[index] = row.number
     return FoundPage(records)
+
+
+def start_recording_changes(core_socket: Path, log: AuditLog) -> None:
+    """Start a thread that records changes at the core until the process ends."""
+    core = CoreClient(Client(core_socket))
+    threading.Thread(target=_record_changes_forever, args=(core, log), daemon=True).start()
+
+
+def record_new_changes(core: CoreClient, log: AuditLog) -> bool:
+    """Record the next changes. Return True if the core may have more. Raises CoreUnavailable, CoreLacksMethod
+    and AuditUnavailable; the next call tries again."""
+    place = log.read_place()
+    after = ListChanges(place.log, place.sequence) if place else ListChanges(None, 0)
+    reply = core.call(after)
+    records = _make_change_records(reply, place)
+    if not records:
+        return False
+    sequence = reply.changes[-1].sequence if reply.changes else reply.newest
+    log.add_changes(records, place, LogPlace(reply.log, sequence))
+    return sequence < reply.newest
+
+
+def resolve_calls(core: CoreClient, log: AuditLog) -> None:
+    """Ask the core for the outcome of changes whose replies were lost, and complete their records. Raises
+    CoreUnavailable and AuditUnavailable; the next call tries again."""
+    calls = log.list_open_calls(_MAX_CALLS)
+    if not calls:
+        return
+    try:
+        reply = core.call(ResolveCalls(tuple(call.id for call in calls)))
+    except CoreLacksMethod:
+        return
+    outcomes: dict[OpenCall, tuple[Result, str]] = {}
+    for call in calls:
+        if call.id in reply.done:
+            outcomes[call] = "done", f"{_REPLY_LOST}: the change was made"
+        elif call.id in reply.failed:
+            outcomes[call] = "failed", f"{_REPLY_LOST}: the change was not made"
+        elif call.id in reply.unknown and call.action.startswith(_SESSION_ACTIONS):
+            # A core that was killed may have changed sessions, and had no time to note it.
+            outcomes[call] = "unanswered", f"{_REPLY_LOST}: the core has no note of the change"
+        elif call.id in reply.unknown:
+            outcomes[call] = "failed", f"{_REPLY_LOST}: the change was not made"
+    if outcomes:
+        log.close_calls(outcomes)
+
+
+def _record_changes_forever(core: CoreClient, log: AuditLog) -> None:
+    def record() -> Iterator[None]:
+        while record_new_changes(core, log):
+            yield
+        resolve_calls(core, log)
+        yield
+
+    what = "record changes at the core"
+    # If this thread ended, no later change would be recorded.
+    for _ in repeat(record, time.sleep, what, LOG, fault=f"cannot {what}"):
+        pass
+
+
+def _make_change_records(reply: ChangesReply, place: LogPlace | None) -> list[AuditEntry]:
+    log, newest = reply.log, reply.newest
+    recorded = place.sequence if place and place.log == log else 0
+    if newest < recorded:
+        # The core uses the numbers between the two again, for other changes.
+        message = f"The core's log of changes went back from {recorded} to {newest}: changes may be missing"
+        return [_make_change_gap(log, newest, message)]
+    first = reply.changes[0].sequence if reply.changes else newest + 1
+    records = [_make_change_record(log, change) for change in reply.changes]
+    if lost := first - recorded - 1:
+        message = f"{lost} changes at the core before this one are lost: they were more than it keeps"
+        records.insert(0, _make_change_gap(log, first - 1, message))
+    return records
+
+
+def _make_change_record(log: str, change: ChangeRecord) -> AuditEntry:
+    made = {"author": change.author, "comment": change.comment}
+    before, after = mask_secrets(change.before), mask_secrets(change.after)
+    by = "the core itself" if change.process is None else f"process {change.process} at the core's socket"
+    return AuditEntry(
+        at=float(change.at),
+        user=change.user,
+        role=_SYSTEM_ROLE,
+        address=None,
+        request_id=f"core-{log}-{change.sequence}",
+        method="",
+        action=change.action,
+        route=None,
+        path="",
+        status=None,
+        result="done",
+        message=f"By {by}{describe_session(before, after)}",
+        body=None if change.author is None else mask_secrets(made),
+        before=before,
+        after=after,
+    )
+
+
+def _make_change_gap(log: str, sequence: int, message: str) -> AuditEntry:
+    return make_gap(time.time(), message, user="core", role=_SYSTEM_ROLE, request_id=f"core-{log}-{sequence}")

@@ -10,7 +10,7 @@ from flask import Blueprint, Flask, Request
 from werkzeug.exceptions import NotFound
 from werkzeug.routing import MapAdapter
 
-from gateway_api.audit import core_changes
+from gateway_api.audit.log import start_recording_changes
 from gateway_api.base.settings import TOKEN, USERS, Profile, Settings
 from gateway_api.history import recorder
 from gateway_api.web import audit, errors, metrics, operation, responses
@@ -114,7 +114,7 @@ def make_users_app() -> Application:
     return_large_objects()
     settings = Settings.from_environment(os.environ, USERS)
     user_services = UserServices(settings)
-    core_changes.start(settings.core_socket, user_services.audit)
+    start_recording_changes(settings.core_socket, user_services.audit)
     recorder.start(settings.core_socket, settings.history, gevent.get_hub().threadpool)
     return create_app(user_services)
 

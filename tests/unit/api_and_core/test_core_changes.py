@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.audit.core_changes import record_new
-from gateway_api.audit.log import AuditLog, LogPlace
+from gateway_api.audit.log import AuditLog, LogPlace, record_new_changes
 from gateway_api.audit.record import make_gap as gap_record
 from gateway_contract.base.logs import MASK
 from gateway_contract.core.configuration import ChangeRecord, ChangesReply
@@ -43,7 +42,7 @@ def audit_log(folder: Path) -> AuditLog:
 
 def followed(folder: Path, log: CoreClient) -> list[tuple[str, str, str]]:
     """Action, request id and message of all records, once a new process has found nothing more."""
-    while record_new(log, audit_log(folder)):
+    while record_new_changes(log, audit_log(folder)):
         pass
     records = (json.loads(record) for record in kept_in(folder / "known.sqlite"))
     return [(record["action"], record["request_id"], record["message"]) for record in records]
@@ -77,7 +76,7 @@ def test_a_change_that_another_process_recorded_meanwhile_is_recorded_once(tmp_p
             names(tmp_path, Scripted("log", 1, 2))
             return super().call(call)
 
-    record_new(Overtaken("log", 1, 2), audit_log(tmp_path))
+    record_new_changes(Overtaken("log", 1, 2), audit_log(tmp_path))
     assert names(tmp_path, Scripted("log", 1, 2, 3)) == ["core-log-1", "core-log-2", "core-log-3"]
     assert audit_log(tmp_path).read_place() == LogPlace("log", 3)
 

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.audit.core_changes import resolve_calls
-from gateway_api.audit.log import AuditLog
+from gateway_api.audit.log import AuditLog, resolve_calls
 from gateway_api.audit.record import Filter, make_gap
 from gateway_contract.contract import Nothing
 from gateway_contract.core.configuration import ConfirmCommit, GetCandidate, ResolveCalls
