@@ -31,6 +31,7 @@ from gateway_api.audit.record import (
     RequestCount,
     Result,
     describe_session,
+    make_entry,
     make_gap,
     mask_secrets,
 )
@@ -652,19 +653,14 @@ def _make_change_record(log: str, change: ChangeRecord) -> AuditEntry:
     made = {"author": change.author, "comment": change.comment}
     before, after = mask_secrets(change.before), mask_secrets(change.after)
     by = "the core itself" if change.process is None else f"process {change.process} at the core's socket"
-    return AuditEntry(
-        at=float(change.at),
+    return make_entry(
+        float(change.at),
+        change.action,
+        "done",
+        f"By {by}{describe_session(before, after)}",
         user=change.user,
         role=_SYSTEM_ROLE,
-        address=None,
         request_id=f"core-{log}-{change.sequence}",
-        method="",
-        action=change.action,
-        route=None,
-        path="",
-        status=None,
-        result="done",
-        message=f"By {by}{describe_session(before, after)}",
         body=None if change.author is None else mask_secrets(made),
         before=before,
         after=after,

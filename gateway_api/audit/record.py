@@ -138,24 +138,18 @@ class Filter(msgspec.Struct, frozen=True):
     until: float | None = None
 
 
-def make_gap(
-    at: float, message: str, *, user: str | None = None, role: str | None = None, request_id: str = ""
-) -> AuditEntry:
-    """Return the record that stands for missing ones. `message` has their number, or the reason."""
+def make_entry(at: float, action: str, result: Result, message: str, **values: Any) -> AuditEntry:
+    """Return a record of no request. `at` is epoch seconds, and `values` are other fields of the record."""
+    no_request = {"address": None, "method": "", "route": None, "path": "", "status": None}
+    no_user = {"user": None, "role": None, "request_id": ""}
     return AuditEntry(
-        at=round(at, 3),
-        user=user,
-        role=role,
-        address=None,
-        request_id=request_id,
-        method="",
-        action="audit.gap",
-        route=None,
-        path="",
-        status=None,
-        result="failed",
-        message=message,
+        at=at, action=action, result=result, message=message, **{**no_request, **no_user, **values}
     )
+
+
+def make_gap(at: float, message: str, **values: Any) -> AuditEntry:
+    """Return the record that stands for missing ones. `message` has their number, or the reason."""
+    return make_entry(round(at, 3), "audit.gap", "failed", message, **values)
 
 
 def describe_session(before: Any, after: Any) -> str:
