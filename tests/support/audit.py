@@ -1,18 +1,24 @@
-"""A running gateway whose audit log a test reads, by the API and in its files."""
+"""A running gateway whose audit log a test reads, records for a database of the log, and a full disk."""
 
+import json
 import os
 import secrets
 import sqlite3
 import subprocess
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
 import requests
 
-from tests.support.stack import Api, core_of, wait_for
+from gateway_api.audit.log import AuditDatabase, Filter
+from gateway_api.audit.record import AuditEntry
+from gateway_contract.base.databases import DatabaseFile
+from tests.support.sse import master_of
+from tests.support.stack import Api, children, wait_for
 
 RATES = {"rate_down": "50 mbit", "rate_up": "10 mbit"}
 
@@ -21,12 +27,6 @@ def kept_in(path: Path) -> list[str]:
     """Return the records in a database, oldest first."""
     with closing(sqlite3.connect(path)) as connection:
         return [record for (record,) in connection.execute("SELECT record FROM record ORDER BY number")]
-
-
-def children(pid: int) -> list[int]:
-    """Return the process ids of a process's children, on this machine."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(child) for child in listed.split()]
 
 
 def arbiter_of(folder: Path) -> int:
@@ -77,12 +77,55 @@ class AuditedGateway:
     def log(self) -> str:
         return (self.state / "log").read_text()
 
-    @cached_property
-    def _arbiter(self) -> int:
-        core = core_of(self.process)
-        (arbiter,) = (pid for pid in children(self.process.pid) if pid != core)
-        return arbiter
-
     @property
     def workers(self) -> list[int]:
-        return children(self._arbiter)
+        return children(master_of(self.process))
+
+
+def a_record(**more: Any) -> AuditEntry:
+    fields = {
+        "at": 1000.0,
+        "user": "admin",
+        "role": "admin",
+        "address": "192.0.2.7",
+        "request_id": "req",
+        "method": "PUT",
+        "action": "subscribers.change_rate",
+        "route": "/api/v1/subscribers/{id}/rate",
+        "path": "/api/v1/subscribers/7/rate",
+        "status": 200,
+        "result": "done",
+        "message": None,
+    }
+    return AuditEntry(**(fields | more))
+
+
+def texts(*request_ids: object, **more: Any) -> list[str]:
+    return [a_record(request_id=str(id), **more).text() for id in request_ids]
+
+
+def rows(trail: AuditDatabase) -> list[tuple[int, str]]:
+    """Return the numbers and request ids of the records, oldest first."""
+    with trail.read_newest(Filter(), None) as (_, found):
+        return [(row.number, json.loads(row.record)["request_id"]) for row in found][::-1]
+
+
+def names(trail: AuditDatabase) -> list[str]:
+    return [name for _, name in rows(trail)]
+
+
+@contextmanager
+def full_disk(folder: Path, name: str = "known") -> Iterator[None]:
+    """Have the disk be full for each write to the database `name` in the block."""
+    path = folder / f"{name}.sqlite"
+    with pytest.MonkeyPatch.context() as patch:
+        insert = AuditDatabase._insert
+
+        def inserted(trail: AuditDatabase, connection: DatabaseFile, records: Sequence[str]) -> None:
+            if trail._path == path:
+                connection.execute("PRAGMA max_page_count = 1")
+                records = [record + " " * 100_000 for record in records]
+            insert(trail, connection, records)
+
+        patch.setattr(AuditDatabase, "_insert", inserted)
+        yield

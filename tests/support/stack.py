@@ -210,6 +210,11 @@ def stop(process: "subprocess.Popen[bytes]", timeout: float = PATIENCE) -> float
     return time.monotonic() - began
 
 
+def children(pid: int) -> list[int]:
+    """Return the process ids of a process's children."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def descendants(pid: int) -> list[int]:
     """Return the process ids of a process's descendants."""
     parent_of = {}

@@ -18,9 +18,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.audit import AuditedGateway, arbiter_of, children, kept_in
+from tests.support.audit import AuditedGateway, arbiter_of, kept_in
 from tests.support.documents import valid_document
-from tests.support.stack import Api, call_core, core_of, running_api, running_core, running_stack, wait_for
+from tests.support.stack import (
+    Api,
+    call_core,
+    children,
+    core_of,
+    running_api,
+    running_core,
+    running_stack,
+    wait_for,
+)
 
 #: Gets the connection to the core, and the bytes of the call, which it may send or not.
 Fault = Callable[[socket.socket, bytes], object]

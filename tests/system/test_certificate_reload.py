@@ -11,8 +11,16 @@ from pathlib import Path
 import pytest
 
 from gateway_api.cli import certificates
-from tests.support.stack import PATIENCE, Api, core_of, make_state, running_api, running_stack, wait_for
-from tests.system.test_workers import children
+from tests.support.stack import (
+    PATIENCE,
+    Api,
+    children,
+    core_of,
+    make_state,
+    running_api,
+    running_stack,
+    wait_for,
+)
 from tests.unit.gateway_api.test_certificate import expire
 
 Health = tuple[str, str]

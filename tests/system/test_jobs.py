@@ -12,8 +12,16 @@ import pytest
 
 from gateway_contract.core.interface import CORE
 from gateway_contract.varlink.client import Client
-from tests.support.audit import children
-from tests.support.stack import Api, call_core, core_of, listens, running_core, running_stack, wait_for
+from tests.support.stack import (
+    Api,
+    call_core,
+    children,
+    core_of,
+    listens,
+    running_core,
+    running_stack,
+    wait_for,
+)
 
 SESSIONS = 300
 

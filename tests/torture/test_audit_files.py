@@ -15,8 +15,7 @@ import requests
 
 from gateway_api.audit.log import AuditDatabase
 from gateway_api.audit.record import make_gap
-from tests.support.audit import RATES, AuditedGateway
-from tests.support.audit_records import rows
+from tests.support.audit import RATES, AuditedGateway, rows
 from tests.support.stack import PATIENCE, Api, running_stack, wait_for
 
 SIZE = 1 << 20

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-from tests.support.audit import arbiter_of, children
+from tests.support.audit import arbiter_of
 from tests.support.sse import open_files
-from tests.support.stack import PATIENCE, Api, issued, running_api, wait_for
+from tests.support.stack import PATIENCE, Api, children, issued, running_api, wait_for
 
 WORKERS = 4
 TOKENS = 60

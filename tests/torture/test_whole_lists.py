@@ -7,6 +7,7 @@ from pathlib import Path
 import requests
 
 from tests.support.stack import Api, core_of, running_stack
+from tests.torture.test_webhooks import memory
 
 SESSIONS = 200_000
 READERS = 32
@@ -14,13 +15,6 @@ READERS = 32
 REQUESTS = 5
 #: MB that the core may take beside them, who took it to 1,900 before. What it has by itself is 550.
 MOST_OF_CORE = 1_100
-
-
-def most_memory(pid: int) -> float:
-    """MB, of all its life."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    (line,) = [line for line in lines if line.startswith("VmHWM:")]
-    return int(line.split()[1]) / 1024
 
 
 def read_lists(api: Api) -> Counter[int]:
@@ -53,7 +47,7 @@ def test_32_readers_of_200000_sessions_get_the_whole_or_503_and_the_core_keeps_i
             seen = sum((each.result() for each in reading), Counter[int]())
         assert set(seen) <= {200, 503}
         assert seen[200] > 0
-        assert most_memory(core_of(process)) < MOST_OF_CORE
+        assert memory(core_of(process), "VmHWM") < MOST_OF_CORE
         # Each session has two interfaces: the list is too large for one answer.
         answer = api.send("GET", "/interfaces")
         assert (answer.status_code, "limit" in answer.json()["message"]) == (400, True)

@@ -31,7 +31,7 @@ from gateway_api.audit.record import AuditEntry, RequestCount
 from gateway_contract.base.databases import DatabaseFile
 from gateway_contract.base.errors import AuditUnavailable, Invalid, ListTooLarge
 from gateway_contract.contract import Page
-from tests.support.audit_records import a_record, full_disk, names, rows, texts
+from tests.support.audit import a_record, full_disk, names, rows, texts
 from tests.support.pools import Here
 
 SIZE = 1 << 20

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway_api.audit.record import MAX_CHARACTERS, derive_result, describe_session, mask_secrets
 from gateway_contract.base.logs import MASK, mask_text
 from gateway_contract.configuration import mask_path
-from tests.support.audit_records import a_record
+from tests.support.audit import a_record
 from tests.support.documents import SECRET_HASH
 
 SESSION = {"id": 7, "username": "alice", "rate_down_bps": 100_000_000}
