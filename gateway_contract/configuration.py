@@ -33,15 +33,15 @@ from msgspec import Meta
 from gateway_contract.base.logs import MASK, is_secret, mask_text
 from gateway_contract.base.receivers import check_secret, check_url
 from gateway_contract.base.texts import Segments, format_path, parse_path, parse_rate
-from gateway_contract.base.vlan_names import LONGEST_INTERFACE_NAME, name_prefixes
+from gateway_contract.base.vlan_names import MAX_INTERFACE_NAME_LENGTH, name_prefixes
 from gateway_contract.contract import about
 from gateway_contract.core.configuration import Role
 from gateway_contract.core.network import OVERHEAD_PROFILES
 from gateway_contract.core.sessions import EventName
 
-_MOST_INTERFACES = 64
+_MAX_INTERFACES = 64
 _REQUIRED = object()
-_MARK = "x-secret"
+_SECRET_MARK = "x-secret"
 
 
 class Section:
@@ -179,7 +179,7 @@ class Object:
     @property
     def fields(self) -> "Mapping[str, Field]":
         """The attributes by name, in their order."""
-        return _fields(self.section)  # type: ignore[arg-type]  # mypy takes the hash of an instance for it
+        return _read_fields(self.section)  # type: ignore[arg-type]  # mypy takes the hash of an instance for it
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class Field:
     @cached_property
     def secret(self) -> bool:
         """True if the value is declared secret: nobody sees the value."""
-        return bool(((self.documented and self.documented.extra_json_schema) or {}).get(_MARK))
+        return bool(((self.documented and self.documented.extra_json_schema) or {}).get(_SECRET_MARK))
 
 
 #: The field of a value that the definition does not have.
@@ -295,16 +295,16 @@ def walk(field: Field, path: str = "") -> Iterator[tuple[str, Field]]:
 
 
 @cache
-def _fields(section: type[Section]) -> Mapping[str, Field]:
+def _read_fields(section: type[Section]) -> Mapping[str, Field]:
     hints = get_type_hints(section, include_extras=True)
     defaults = {field.name: field.default for field in dataclasses.fields(section)}  # type: ignore[arg-type]
     return {
-        name: _field(hints[name], _REQUIRED if default is dataclasses.MISSING else default)
+        name: _parse_field(hints[name], _REQUIRED if default is dataclasses.MISSING else default)
         for name, default in defaults.items()
     }
 
 
-def _field(hint: Any, default: Any) -> Field:
+def _parse_field(hint: Any, default: Any) -> Field:
     more: Sequence[Any] = ()
     if get_origin(hint) is Annotated:
         hint, *more = get_args(hint)
@@ -328,12 +328,12 @@ def _field(hint: Any, default: Any) -> Field:
     return Field(kind, nullable, default, documented, sample, effect)
 
 
-def _secret(description: str) -> Meta:
+def _about_secret(description: str) -> Meta:
     """Return the documentation of a secret, as `about` does. Nobody sees the value."""
-    return about(description, MASK, **{_MARK: True})
+    return about(description, MASK, **{_SECRET_MARK: True})
 
 
-def _sample(**values: Any) -> Meta:
+def _about_sample(**values: Any) -> Meta:
     """Return an example of a section in a candidate."""
     return Meta(examples=[values])
 
@@ -367,94 +367,98 @@ class VlanRange:
         return self.first <= other.last and other.first <= self.last
 
 
-def _host_address(text: str) -> IPv4Address:
+def _parse_host_address(text: str) -> IPv4Address:
     try:
-        made = IPv4Address(text)
+        address = IPv4Address(text)
     except AddressValueError as error:
         raise ValueError("must be an IPv4 address") from error
-    if made.is_unspecified or made.is_multicast or made.is_reserved:
+    if address.is_unspecified or address.is_multicast or address.is_reserved:
         raise ValueError("must be an address that one host can have")
-    return made
+    return address
 
 
-def _neighbor_address(text: str) -> IPv4Address | IPv6Address:
+def _parse_neighbor_address(text: str) -> IPv4Address | IPv6Address:
     with suppress(ValueError):
         if ":" not in text:
-            return _host_address(text)
-        made = IPv6Address(text)
+            return _parse_host_address(text)
+        address = IPv6Address(text)
         # A link-local address needs an interface. In Python 3.13, an IPv6 address that maps an IPv4 address
         # is reserved if the IPv4 address is.
-        is_of_many = made.is_unspecified or made.is_multicast or made.is_reserved or made.is_link_local
-        if not (is_of_many or made.ipv4_mapped):
-            return made
+        is_shared = (
+            address.is_unspecified or address.is_multicast or address.is_reserved or address.is_link_local
+        )
+        if not (is_shared or address.ipv4_mapped):
+            return address
     raise ValueError("must be an IPv4 or IPv6 address that one host can have, not a link-local one of IPv6")
 
 
-def _listen_address(text: str) -> IPv4Address | IPv6Address:
+def _parse_listen_address(text: str) -> IPv4Address | IPv6Address:
     with suppress(ValueError):
-        made = ip_address(text)
+        address = ip_address(text)
         # The zone of an IPv6 address names an interface, which may not exist yet.
-        if not made.is_multicast and "%" not in text:
-            return made
+        if not address.is_multicast and "%" not in text:
+            return address
     raise ValueError("must be an IPv4 or IPv6 address, such as 127.0.0.1 or ::1")
 
 
-NETWORK_OF_SUBSCRIBERS = (
+IPV4_NETWORK_RULE = (
     "must be an IPv4 network of hosts, of /30 or larger without host bits, such as 100.64.0.0/10; not of "
     "loopback, link-local, multicast or reserved addresses"
 )
 
 
-def _network_of_hosts(text: str) -> IPv4Network:
+def _parse_ipv4_network(text: str) -> IPv4Network:
     with suppress(ValueError):
         # The pattern excludes netmasks, which IPv4Network also accepts.
         if re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text, re.ASCII) and int(text.partition("/")[2]) <= 30:
-            made = IPv4Network(text)
-            if not (made.is_multicast or made.is_reserved or made.network_address.is_unspecified):
-                return made
-    raise ValueError(NETWORK_OF_SUBSCRIBERS)
+            network = IPv4Network(text)
+            if not (network.is_multicast or network.is_reserved or network.network_address.is_unspecified):
+                return network
+    raise ValueError(IPV4_NETWORK_RULE)
 
 
 #: Global unicast (RFC 4291 section 2.4) and unique local addresses (RFC 4193).
-_IPV6_OF_HOSTS = tuple(map(IPv6Network, ("2000::/3", "fc00::/7")))
+_UNICAST_IPV6_NETWORKS = tuple(map(IPv6Network, ("2000::/3", "fc00::/7")))
 
 
-def _ipv6_network_of_hosts(text: str) -> IPv6Network:
+def _parse_ipv6_network(text: str) -> IPv6Network:
     with suppress(ValueError):
         # The pattern excludes zones, which IPv6Network also accepts.
         if re.fullmatch(r"[0-9A-Fa-f:.]+/[0-9]{2}", text, re.ASCII):
-            made = IPv6Network(text)
-            if 16 <= made.prefixlen <= 63 and any(made.subnet_of(network) for network in _IPV6_OF_HOSTS):
-                return made
+            network = IPv6Network(text)
+            if 16 <= network.prefixlen <= 63 and any(
+                network.subnet_of(unicast) for unicast in _UNICAST_IPV6_NETWORKS
+            ):
+                return network
     raise ValueError(
         "must be an IPv6 network of /16 to /63 without host bits, of global or unique local addresses, such "
         "as 2001:db8:100::/40"
     )
 
 
-def _ipv6_host_address(text: str) -> IPv6Address:
+def _parse_ipv6_host(text: str) -> IPv6Address:
     with suppress(ValueError):
-        made = IPv6Address(text)
-        if "%" not in text and any(made in network for network in _IPV6_OF_HOSTS):
-            return made
+        address = IPv6Address(text)
+        if "%" not in text and any(address in network for network in _UNICAST_IPV6_NETWORKS):
+            return address
     raise ValueError("must be a global or unique local IPv6 address, such as 2001:db8::53")
 
 
-def _any_network(text: str) -> IPv4Network | IPv6Network:
+def _parse_network(text: str) -> IPv4Network | IPv6Network:
     with suppress(ValueError):
         if "/" in text:
             return ip_network(text)
     raise ValueError("must be a network without host bits, such as 192.0.2.0/24 or 2001:db8::/32")
 
 
-def _subscriber_network(text: str) -> IPv4Network | IPv6Network:
-    made = _any_network(text)
-    if not made.prefixlen:
+def _parse_subscriber_network(text: str) -> IPv4Network | IPv6Network:
+    network = _parse_network(text)
+    if not network.prefixlen:
         raise ValueError("must not be a default route")
-    return made
+    return network
 
 
-def _receiver_url(text: str) -> str:
+def _parse_receiver_url(text: str) -> str:
     check_url(text)
     if '"' in text:
         raise ValueError("must not hold a quotation mark, which ends a segment of a path")
@@ -464,7 +468,7 @@ def _receiver_url(text: str) -> str:
 #: Linux does not allow "." and "..". The pattern has the characters that need no quotes in the file of any
 #: service.
 _INTERFACE = Text.of(
-    rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,{LONGEST_INTERFACE_NAME - 1}}}",
+    rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._@][A-Za-z0-9._@+-]{{0,{MAX_INTERFACE_NAME_LENGTH - 1}}}",
     "must be an interface name: up to 15 letters, digits and . _ @ + -",
 )
 _LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -479,18 +483,18 @@ _SECRET_TEXT = Text((("(?s:.{1,128})", "must have 1 to 128 characters"), _SECRET
 #: The length is TCP_MD5SIG_MAXKEYLEN of Linux.
 _NEIGHBOR_PASSWORD = Text((("(?s:.{1,80})", "must have 1 to 80 characters"), _SECRET_CHARACTERS))
 _NAME = Text.of("[A-Za-z_][A-Za-z0-9_-]{0,31}", "must be a name of letters, digits, - and _")
-_HOST = ParsedText(_host_address)
-_IPV6_HOST = ParsedText(_ipv6_host_address)
-_IPV6_RANGE = ParsedText(_ipv6_network_of_hosts)
+_HOST = ParsedText(_parse_host_address)
+_IPV6_HOST = ParsedText(_parse_ipv6_host)
+_IPV6_RANGE = ParsedText(_parse_ipv6_network)
 _RATE = Rate()
 #: The unit that the live page shows.
-_IN_BITS = {"x-unit": "bit/s"}
+_BIT_UNIT = {"x-unit": "bit/s"}
 _VLANS = ParsedText(VlanRange.parse)
 _PORT = WholeNumber(1, 65535, "a port, ")
 _AS_NUMBER = WholeNumber(1, 4294967295, "an AS number, ")
 _LOOPBACK = IPv4Address("127.0.0.1")
 _DEFAULT_ROUTES = (IPv4Network("0.0.0.0/0"), IPv6Network("::/0"))
-_PROFILES = sorted(OVERHEAD_PROFILES)
+_OVERHEAD_PROFILES = sorted(OVERHEAD_PROFILES)
 _AuthenticationPort = Annotated[int, _PORT, about("UDP port for authentication (RFC 2865).", 1812)]
 _AccountingPort = Annotated[int, _PORT, about("UDP port for accounting (RFC 2866).", 1813)]
 
@@ -511,12 +515,12 @@ class Interfaces(Section):
 
     trunks: Annotated[
         tuple[str, ...],
-        ListOf(_INTERFACE, _MOST_INTERFACES),
+        ListOf(_INTERFACE, _MAX_INTERFACES),
         about("Interfaces that carry subscribers.", ["trunk0", "trunk1"]),
     ]
     uplinks: Annotated[
         tuple[str, ...],
-        ListOf(_INTERFACE, _MOST_INTERFACES),
+        ListOf(_INTERFACE, _MAX_INTERFACES),
         about("Interfaces that lead to the rest of the network.", ["uplink0", "cgnat0"]),
     ]
 
@@ -527,7 +531,9 @@ class RadiusServer(Section):
 
     key = "address"
     address: Annotated[IPv4Address, _HOST, about("IPv4 address of the server.", "192.0.2.11")]
-    secret: Annotated[str, _SECRET_TEXT, _secret("Secret shared with the server, at most 48 characters.")]
+    secret: Annotated[
+        str, _SECRET_TEXT, _about_secret("Secret shared with the server, at most 48 characters.")
+    ]
     authentication_port: _AuthenticationPort = 1812
     accounting_port: _AccountingPort = 1813
 
@@ -544,7 +550,7 @@ class Radius(Section):
     secret: Annotated[
         str | None,
         _SECRET_TEXT,
-        _secret("Secret shared with the server, at most 48 characters; required with a server."),
+        _about_secret("Secret shared with the server, at most 48 characters; required with a server."),
     ] = None
     # pppd accepts eight servers in all.
     servers: Annotated[
@@ -602,7 +608,7 @@ class Cgnat(Section):
     ]
     source_range: Annotated[
         IPv4Network,
-        ParsedText(_network_of_hosts),
+        ParsedText(_parse_ipv4_network),
         about("Network in CIDR: sessions with an address in it are steered.", "100.64.0.0/10"),
         Effect(
             "sessions outside the new network end, and those of dnsmasq and pppoe-server in the share of the "
@@ -634,7 +640,7 @@ class Qos(Section):
         about(
             "Downstream rate of sessions without one of their own: a number and a unit of bits per second.",
             "100mbit",
-            **_IN_BITS,
+            **_BIT_UNIT,
         ),
     ]
     default_up: Annotated[
@@ -643,7 +649,7 @@ class Qos(Section):
         about(
             "Upstream rate of sessions without one of their own: a number and a unit of bits per second.",
             "20mbit",
-            **_IN_BITS,
+            **_BIT_UNIT,
         ),
     ]
 
@@ -669,7 +675,7 @@ class VlanProfile(Section):
     ]
     overhead_profile: Annotated[
         str,
-        Text.of("|".join(_PROFILES), f"must be one of {', '.join(_PROFILES)}"),
+        Text.of("|".join(_OVERHEAD_PROFILES), f"must be one of {', '.join(_OVERHEAD_PROFILES)}"),
         about("Name of the overhead profile: GET /qos/profiles lists them.", "ipoe_qinq"),
     ]
 
@@ -712,7 +718,7 @@ class Demux(Section):
 
     trunks: Annotated[
         tuple[str, ...],
-        ListOf(_INTERFACE, _MOST_INTERFACES),
+        ListOf(_INTERFACE, _MAX_INTERFACES),
         about("Interfaces on which VLANs are created.", ["trunk0", "trunk1"]),
         Effect("sessions on a removed trunk end"),
     ]
@@ -765,7 +771,7 @@ class ConfiguredUser(Section):
             r"\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{53}",
             "must be a bcrypt hash of cost 4 to 14; gateway-api hash-password makes one",
         ),
-        _secret("bcrypt hash of cost 4 to 14; gateway-api hash-password makes one. It is masked."),
+        _about_secret("bcrypt hash of cost 4 to 14; gateway-api hash-password makes one. It is masked."),
     ]
     role: Annotated[
         str, Choice(Role, "must be admin or operator"), about("What the user may do.", "operator")
@@ -779,7 +785,7 @@ class ConfiguredReceiver(Section):
     key = "url"
     url: Annotated[
         str,
-        ParsedText(_receiver_url),
+        ParsedText(_parse_receiver_url),
         about("HTTP or HTTPS URL of the deliveries.", "https://noc.example/hook"),
     ]
     events: Annotated[
@@ -790,7 +796,7 @@ class ConfiguredReceiver(Section):
     secret: Annotated[
         str | None,
         ParsedText(check_secret),
-        _secret("Secret that signs the deliveries; null for no signature."),
+        _about_secret("Secret that signs the deliveries; null for no signature."),
     ] = None
 
 
@@ -800,7 +806,7 @@ class WebhooksConfiguration(Section):
 
     denied_networks: Annotated[
         tuple[IPv4Network | IPv6Network, ...],
-        ListOf(ParsedText(_any_network), unique=False),
+        ListOf(ParsedText(_parse_network), unique=False),
         about("Networks in CIDR to which nothing is delivered.", ["192.0.2.0/24"]),
     ] = ()
     receivers: Annotated[
@@ -825,11 +831,13 @@ class Api(Section):
     auth_token: Annotated[
         str | None,
         Text.of("[!-~]{16,256}", "must be 16 to 256 printable ASCII characters without spaces"),
-        _secret("Token of the alternative profile, 16 to 256 printable ASCII characters; null turns it off."),
+        _about_secret(
+            "Token of the alternative profile, 16 to 256 printable ASCII characters; null turns it off."
+        ),
     ] = None
     listen_address: Annotated[
         IPv4Address | IPv6Address,
-        ParsedText(_listen_address),
+        ParsedText(_parse_listen_address),
         about("IPv4 or IPv6 address of the alternative profile.", "127.0.0.1"),
     ] = _LOOPBACK
     listen_port: Annotated[int, _PORT, about("TCP port of the alternative profile.", 8080)] = 8080
@@ -842,7 +850,7 @@ class BgpNeighbor(Section):
     key = "address"
     address: Annotated[
         IPv4Address | IPv6Address,
-        ParsedText(_neighbor_address),
+        ParsedText(_parse_neighbor_address),
         about("IPv4 or IPv6 address of the neighbour.", "10.255.0.2"),
     ]
     remote_as: Annotated[int, _AS_NUMBER, about("AS number of the neighbour.", 64513)]
@@ -862,7 +870,7 @@ class BgpNeighbor(Section):
     password: Annotated[
         str | None,
         _NEIGHBOR_PASSWORD,
-        _secret("Password of the session (TCP MD5, RFC 2385), at most 80 characters. It is masked."),
+        _about_secret("Password of the session (TCP MD5, RFC 2385), at most 80 characters. It is masked."),
     ] = None
     bfd: Annotated[
         bool, Flag(), about("Whether BFD (RFC 5880) watches the neighbour; FRR needs bfdd.", True)
@@ -897,12 +905,12 @@ class Bgp(Section):
     ] = "aggregates"
     networks: Annotated[
         tuple[IPv4Network | IPv6Network, ...],
-        ListOf(ParsedText(_subscriber_network), 100),
+        ListOf(ParsedText(_parse_subscriber_network), 100),
         about("Networks of subscribers in CIDR, besides `cgnat.source_range`.", ["2001:db8:100::/40"]),
     ] = ()
     accept: Annotated[
         tuple[IPv4Network | IPv6Network, ...],
-        ListOf(ParsedText(_any_network), 1000),
+        ListOf(ParsedText(_parse_network), 1000),
         about(
             "What is accepted from neighbours: a default route, or a network in CIDR with all in it. "
             "Nothing in networks of subscribers is.",
@@ -921,7 +929,7 @@ class LocalSubscriber(Section):
         Text.of("[A-Za-z0-9_][A-Za-z0-9_.@/-]{0,63}", "must be 1 to 64 letters, digits and . _ @ / -"),
         about("Login: 1 to 64 letters, digits and . _ @ / -", "alice@example.net"),
     ]
-    password: Annotated[str, _SECRET_TEXT, _secret("Password, at most 128 characters. It is masked.")]
+    password: Annotated[str, _SECRET_TEXT, _about_secret("Password, at most 128 characters. It is masked.")]
     ip_address: Annotated[
         IPv4Address | None,
         _HOST,
@@ -941,7 +949,7 @@ class AddressPool(Section):
     ]
     network: Annotated[
         IPv4Network,
-        ParsedText(_network_of_hosts),
+        ParsedText(_parse_ipv4_network),
         about("Network in CIDR: sessions with an address in it are not steered.", "203.0.113.0/24"),
     ]
 
@@ -1027,24 +1035,26 @@ class History(Section):
 class Configuration(Section):
     """The running configuration, one object for each section. Some sections may be left out."""
 
-    system: Annotated[System, _sample(hostname="bng1")]
-    interfaces: Annotated[Interfaces, _sample(trunks=["trunk0", "trunk1"], uplinks=["uplink0", "cgnat0"])]
-    radius: Annotated[Radius, _sample(server=None, secret=MASK)]
-    cgnat: Annotated[Cgnat, _sample(enabled=True, vrf_name="cgnat", vrf_table=100)]
+    system: Annotated[System, _about_sample(hostname="bng1")]
+    interfaces: Annotated[
+        Interfaces, _about_sample(trunks=["trunk0", "trunk1"], uplinks=["uplink0", "cgnat0"])
+    ]
+    radius: Annotated[Radius, _about_sample(server=None, secret=MASK)]
+    cgnat: Annotated[Cgnat, _about_sample(enabled=True, vrf_name="cgnat", vrf_table=100)]
     qos: Annotated[
         Qos,
-        _sample(default_down="100mbit", default_up="20mbit"),
+        _about_sample(default_down="100mbit", default_up="20mbit"),
         Effect("sessions that start from then on have these rates; sessions that are up keep theirs"),
     ]
-    demux: Annotated[Demux, _sample(trunks=["trunk0"], idle_timeout=300)]
-    api: Annotated[Api, _sample(enabled=True, token_lifetime=3600)]
+    demux: Annotated[Demux, _about_sample(trunks=["trunk0"], idle_timeout=300)]
+    api: Annotated[Api, _about_sample(enabled=True, token_lifetime=3600)]
     bgp: Annotated[
         Bgp | None,
         about("The gateway's own AS and its neighbours; null without BGP.", None),
-        _sample(as_number=64512, router_id="10.255.0.1"),
+        _about_sample(as_number=64512, router_id="10.255.0.1"),
     ] = None
-    subscribers: Annotated[Subscribers, _sample(local=[], dns_servers=["192.0.2.53"])] = Subscribers()
-    history: Annotated[History, _sample(days=90)] = History()
+    subscribers: Annotated[Subscribers, _about_sample(local=[], dns_servers=["192.0.2.53"])] = Subscribers()
+    history: Annotated[History, _about_sample(days=90)] = History()
 
 
 #: The whole configuration.

@@ -60,14 +60,14 @@ def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
     that has such a value, or else its default. No type is checked. Raises TypeError for a field without a
     value, and for a value without a field."""
     given: dict[str, Any] = {}
-    for source, names in zip(sources, _shared_fields(kind, *map(type, sources)), strict=True):
+    for source, names in zip(sources, _find_shared_fields(kind, *map(type, sources)), strict=True):
         for name in names:
             given[name] = getattr(source, name)
     return kind(**given | values)
 
 
 @cache
-def _shared_fields(kind: type[msgspec.Struct], *sources: type[Any]) -> list[list[str]]:
+def _find_shared_fields(kind: type[msgspec.Struct], *sources: type[Any]) -> list[list[str]]:
     """Return for each source the fields of the struct that this source has, and no source before it."""
     left, shared = list(kind.__struct_fields__), []
     for source in sources:
@@ -212,10 +212,10 @@ def list_field(method: type[Method[Any]]) -> str:
 
 # Interface files
 
-_WIDTH = 100
-_PLAIN = {bool: "bool", int: "int", float: "float", str: "string", Any: "object"}
+_MAX_LINE_LENGTH = 100
+_TYPE_NAMES = {bool: "bool", int: "int", float: "float", str: "string", Any: "object"}
 #: A name in varlink, of a field or of the value of an enumeration.
-_NAME = re.compile(r"[A-Za-z](_?[A-Za-z0-9])*", re.ASCII)
+_NAME_PATTERN = re.compile(r"[A-Za-z](_?[A-Za-z0-9])*", re.ASCII)
 
 
 def bind_handlers(
@@ -249,107 +249,111 @@ def interface_text(contract: Contract) -> str:
         _collect_types(error, types)
     # Only the first of several parameters with the same comment shows it.
     known: set[str] = set()
-    members = [_comment(contract.comment) + f"interface {contract.name}\n"]
+    members = [_format_comment(contract.comment) + f"interface {contract.name}\n"]
     for name, declared in types.items():
-        members.append(_comment(declared.__doc__) + f"type {name} {_members_text(declared, set())}\n")
+        members.append(
+            _format_comment(declared.__doc__) + f"type {name} {_format_members(declared, set())}\n"
+        )
     for method in contract.methods:
-        parameters, reply = _members_text(method, known), _members_text(reply_of(method), known)
+        parameters, reply = _format_members(method, known), _format_members(reply_of(method), known)
         text = f"{method.__doc__}\n\nOptional." if method in contract.optional else method.__doc__
-        members.append(_comment(text) + f"method {method.__name__}{parameters} -> {reply}\n")
+        members.append(_format_comment(text) + f"method {method.__name__}{parameters} -> {reply}\n")
     members += [
-        _comment(error.__doc__) + f"error {error_name(error)} {_members_text(error, set())}\n"
+        _format_comment(error.__doc__) + f"error {error_name(error)} {_format_members(error, set())}\n"
         for error in contract.errors
     ]
     members.append(
-        _comment("A fault of the service's own. Its log has the reason.") + "error InternalError ()\n"
+        _format_comment("A fault of the service's own. Its log has the reason.") + "error InternalError ()\n"
     )
     return "\n".join(members)
 
 
 def _collect_types(struct: type[msgspec.Struct], types: dict[str, type[Any]]) -> None:
-    for hint in _fields(struct).values():
-        for used in _types_in(hint):
+    for hint in _read_fields(struct).values():
+        for used in _list_types(hint):
             if issubclass(used, msgspec.Struct):
                 _collect_types(used, types)
             types.setdefault(used.__name__, used)
 
 
-def _types_in(hint: Any) -> Iterator[type[Any]]:
+def _list_types(hint: Any) -> Iterator[type[Any]]:
     """Yield the structs and enumerations in the type of a field."""
     if isinstance(hint, type) and (issubclass(hint, msgspec.Struct) or _is_enumeration(hint)):
         yield hint
     if get_origin(hint) is not dict:
         for inner in get_args(hint):
-            yield from _types_in(inner)
+            yield from _list_types(inner)
 
 
 def _is_enumeration(hint: Any) -> bool:
     """Return True for an enumeration that varlink can declare: one of at least two names."""
     if not (isinstance(hint, type) and issubclass(hint, Enumeration)):
         return False
-    return len(hint) > 1 and all(_NAME.fullmatch(member) for member in hint)
+    return len(hint) > 1 and all(_NAME_PATTERN.fullmatch(member) for member in hint)
 
 
-def _members_text(declared: type[Any], known: set[str]) -> str:
+def _format_members(declared: type[Any], known: set[str]) -> str:
     """Return the fields of a struct, or the values of an enumeration, each below its comment; on one line if
     none has a comment. Leaves out comments in `known`, and adds the others to `known`."""
     if issubclass(declared, Enumeration):
-        return _in_parentheses([(_comment(member.comment, "  "), member) for member in declared])
+        return _format_parentheses([(_format_comment(member.comment, "  "), member) for member in declared])
     fields = []
-    for name, hint in _fields(declared).items():
-        comment = _comment(_field_comment(hint), "  ")
+    for name, hint in _read_fields(declared).items():
+        comment = _format_comment(_make_field_comment(hint), "  ")
         shown = "" if comment in known else comment
         known.add(comment)
-        fields.append((shown, f"{name}: {_type_text(hint)}"))
-    return _in_parentheses(fields)
+        fields.append((shown, f"{name}: {_format_type(hint)}"))
+    return _format_parentheses(fields)
 
 
-def _in_parentheses(members: list[tuple[str, str]]) -> str:
+def _format_parentheses(members: list[tuple[str, str]]) -> str:
     line = f"({', '.join(text for _, text in members)})"
-    if not any(comment for comment, _ in members) and len(line) <= _WIDTH // 2:
+    if not any(comment for comment, _ in members) and len(line) <= _MAX_LINE_LENGTH // 2:
         return line
     return "(\n" + ",\n".join(f"{comment}  {text}" for comment, text in members) + "\n)"
 
 
-def _fields(struct: type[msgspec.Struct]) -> dict[str, Any]:
+def _read_fields(struct: type[msgspec.Struct]) -> dict[str, Any]:
     hints = get_type_hints(struct, include_extras=True)
     return {name: hints[name] for name in struct.__struct_fields__}
 
 
-def _field_comment(hint: Any) -> str:
+def _make_field_comment(hint: Any) -> str:
     """Return the description of a field, with the comments of its values if varlink cannot declare the
     values."""
     described = (meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description)
-    return " ".join([*described, *_value_comments(hint)])
+    return " ".join([*described, *_list_value_comments(hint)])
 
 
-def _value_comments(hint: Any) -> Iterator[str]:
+def _list_value_comments(hint: Any) -> Iterator[str]:
     for inner in (hint, *get_args(hint)):
         if isinstance(inner, type) and issubclass(inner, Enumeration) and not _is_enumeration(inner):
             yield from (f"{member}: {member.comment}" for member in inner)
 
 
-def _type_text(hint: Any) -> str:
+def _format_type(hint: Any) -> str:
     arguments = get_args(hint)
     match get_origin(hint):
         case None if isinstance(hint, type) and issubclass(hint, Enumeration):
             return hint.__name__ if _is_enumeration(hint) else "string"
         case None:
-            return _PLAIN.get(hint) or str(hint.__name__)
+            return _TYPE_NAMES.get(hint) or str(hint.__name__)
         case origin if origin is Annotated:
-            return _type_text(arguments[0])
+            return _format_type(arguments[0])
         case origin if origin is dict:
             return "object"
         case _ if NoneType in arguments:
-            return "?" + _type_text(next(inner for inner in arguments if inner is not NoneType))
+            return "?" + _format_type(next(inner for inner in arguments if inner is not NoneType))
         case _:
-            return "[]" + _type_text(arguments[0])
+            return "[]" + _format_type(arguments[0])
 
 
-def _comment(text: str | None, indent: str = "") -> str:
+def _format_comment(text: str | None, indent: str = "") -> str:
     paragraphs = (" ".join(paragraph.split()) for paragraph in (text or "").split("\n\n"))
     filled = (
-        textwrap.fill(paragraph, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+        textwrap.fill(
+            paragraph, _MAX_LINE_LENGTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# "
+        )
         for paragraph in paragraphs
         if paragraph
     )
@@ -369,11 +373,11 @@ def columns_of(method: type[Method[Any]]) -> Mapping[str, Column]:
     """Return the columns of the records that a method lists, by their names."""
     (record, _) = get_args(get_type_hints(reply_of(method))[list_field(method)])
     hints = get_type_hints(record, include_extras=True)
-    found = {name: _column(hints[name]) for name in record.__struct_fields__}
+    found = {name: _make_column(hints[name]) for name in record.__struct_fields__}
     return {name: column for name, column in found.items() if column is not None}
 
 
-def _column(hint: Any) -> Column | None:
+def _make_column(hint: Any) -> Column | None:
     kind, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     values = [each for each in get_args(kind) or (kind,) if each is not NoneType]
     if len(values) != 1 or not _is_plain(values[0]):

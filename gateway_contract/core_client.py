@@ -72,7 +72,7 @@ _PLAIN_ERRORS: dict[str, tuple[type[GatewayApiError], str]] = {
     "InterfaceNotFound": (NotFound, "No such interface"),
     "JobNotFound": (NotFound, "No such job"),
     "JobEnded": (Conflict, "The job has ended"),
-    "TooManyJobs": (Conflict, f"{jobs.MOST_RUNNING} jobs run already; wait, or cancel one"),
+    "TooManyJobs": (Conflict, f"{jobs.MAX_RUNNING_JOBS} jobs run already; wait, or cancel one"),
     "UserNotFound": (NotFound, "No such user"),
     "RevisionNotFound": (NotFound, "No such revision"),
     "CandidateStaged": (
@@ -86,7 +86,7 @@ _PLAIN_ERRORS: dict[str, tuple[type[GatewayApiError], str]] = {
 #: The rules of parameters that only the core can check.
 _PARAMETER_RULES = {
     "cursor": CURSOR_RULE,
-    "until": f"must be in the next {sessions.LONGEST_EXPIRY // 86_400} days",
+    "until": f"must be in the next {sessions.MAX_EXPIRY_SECONDS // 86_400} days",
 }
 
 #: Decodes a part of a reply. Raises CoreUnavailable.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from gateway_contract.base.texts import DAY, format_local, format_utc, is_number, parse_duration, parse_time
-from gateway_contract.core.sessions import LONGEST_EXPIRY
+from gateway_contract.core.sessions import MAX_EXPIRY_SECONDS
 from gatewayctl.cli import get_label
 from gatewayctl.terminal import complain
 
@@ -59,7 +59,7 @@ def parse_typed_time(text: str, now: float, zone: tzinfo | None = None, *, ahead
 
 
 def _parse_api_time(text: str, now: float, *, ahead: bool) -> float:
-    return parse_time(text, now, LONGEST_EXPIRY if ahead else DAY)
+    return parse_time(text, now, MAX_EXPIRY_SECONDS if ahead else DAY)
 
 
 def _compute_local(match: re.Match[str], today: date, now: float, zone: tzinfo | None, ahead: bool) -> float:

@@ -20,7 +20,7 @@ _UNKNOWN = "is not a known field"
 _CODES = {_MISSING: "missing", _UNKNOWN: "unknown"}
 
 #: The most problems of a response: a body of unknown fields would get a response ten times its size.
-MOST_PROBLEMS = 20
+MAX_PROBLEMS = 20
 _LONGEST_NAME = 64
 
 #: One line that cannot disturb a terminal or hide text: no control characters, no characters without width,
@@ -152,7 +152,7 @@ def load(schema: type[Schema], data: Any) -> Any:
     try:
         return _instance(schema).load(data)
     except marshmallow.ValidationError as error:
-        raise Invalid(*islice(_problems(error.messages_dict, data), MOST_PROBLEMS)) from error
+        raise Invalid(*islice(_problems(error.messages_dict, data), MAX_PROBLEMS)) from error
 
 
 def _problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterator[Problem]:

@@ -7,7 +7,7 @@ the end of the trunk's name stands for the whole: `np1s0.4094.4094` is on `enp1s
 import re
 from collections.abc import Iterator, Sequence
 
-LONGEST_INTERFACE_NAME = 15
+MAX_INTERFACE_NAME_LENGTH = 15
 #: The longest tags are `.4094.4094`.
 _END = 5
 
@@ -44,5 +44,5 @@ def needs_short_name(trunk: str, tags: Sequence[int]) -> bool:
 
 
 def _fitting(trunk: str, tail: str) -> str:
-    fits = len(trunk) + len(tail) <= LONGEST_INTERFACE_NAME
+    fits = len(trunk) + len(tail) <= MAX_INTERFACE_NAME_LENGTH
     return (trunk if fits else short_name(trunk)) + tail

@@ -21,10 +21,10 @@ from gateway_contract.contract import (
 from gateway_contract.core.impact import Effect, Foreseen, MostDropped
 
 #: Seconds that a commit may wait to be confirmed.
-LONGEST_CONFIRMATION = 86_400
+MAX_CONFIRM_SECONDS = 86_400
 
 #: Characters of an author or a comment.
-LONGEST_COMMENT = 256
+MAX_COMMENT_LENGTH = 256
 
 
 class Role(Enumeration):
@@ -242,7 +242,7 @@ class CommitCandidate(Command[CommitReply], frozen=True):
     author: Author
     comment: Comment = None
     confirm_seconds: Annotated[
-        Annotated[int, Meta(ge=1, le=LONGEST_CONFIRMATION)] | None,
+        Annotated[int, Meta(ge=1, le=MAX_CONFIRM_SECONDS)] | None,
         about("Seconds, 1 to 86400, after which the commit is undone unless ConfirmCommit was called.", 120),
     ] = None
     max_sessions_dropped: MostDropped = None

@@ -18,9 +18,9 @@ from gateway_contract.contract import (
 from gateway_contract.core.sessions import ExpiresIn, NewRateDown, NewRateUp, SessionFilter, SessionId, Until
 
 #: The most sessions a second that a job may act on, and how many if none is given.
-MOST_PER_SECOND, PER_SECOND = 10_000, 100
+MAX_SESSIONS_PER_SECOND, PER_SECOND = 10_000, 100
 #: Jobs at a time.
-MOST_RUNNING = 4
+MAX_RUNNING_JOBS = 4
 
 
 class JobKind(Enumeration):
@@ -49,7 +49,7 @@ class JobError(Record, frozen=True):
 JobId = Annotated[int, about("Job id.", 3)]
 Wanted = Annotated[SessionFilter, about("Which sessions; at least one condition.")]
 PerSecond = Annotated[
-    Annotated[int, Meta(ge=1, le=MOST_PER_SECOND)],
+    Annotated[int, Meta(ge=1, le=MAX_SESSIONS_PER_SECOND)],
     about("The most sessions per second, 1 to 10000.", 100),
 ]
 Author = Annotated[str | None, about("User that the job is for, if known.", "admin")]
@@ -139,4 +139,4 @@ class JobEndedError(Failure, frozen=True):
 class TooManyJobsError(Failure, frozen=True):
     """Refusal of a job: the core already runs as many jobs as it allows."""
 
-    most: Annotated[int, count("So many.", MOST_RUNNING)]
+    most: Annotated[int, count("So many.", MAX_RUNNING_JOBS)]

@@ -31,7 +31,7 @@ from gateway_contract.core.health import (
 _RATE = Meta(ge=1, le=MAX_BPS)
 
 #: The longest time of a temporary rate, in seconds.
-LONGEST_EXPIRY = 366 * 86_400
+MAX_EXPIRY_SECONDS = 366 * 86_400
 RateExpiresAt = Annotated[
     int | None,
     about(
@@ -48,7 +48,7 @@ NewRateUp = Annotated[
     Annotated[int, _RATE] | None, about("Upstream rate, bits per second; as it is without.", 50_000_000)
 ]
 ExpiresIn = Annotated[
-    Annotated[int, Meta(ge=1, le=LONGEST_EXPIRY)] | None,
+    Annotated[int, Meta(ge=1, le=MAX_EXPIRY_SECONDS)] | None,
     about("Seconds until the former rates return; never without this and until.", 3600),
 ]
 Until = Annotated[

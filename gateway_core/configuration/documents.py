@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from gateway_contract.base.errors import GatewayApiError, Invalid, NotFound, Problem
-from gateway_contract.base.fields import MOST_PROBLEMS, decode_json
+from gateway_contract.base.fields import MAX_PROBLEMS, decode_json
 from gateway_contract.base.logs import MASK, is_secret
 from gateway_contract.base.texts import PathSegment, Segments, format_path, parse_duration, parse_path
 from gateway_contract.configuration import (
@@ -202,7 +202,7 @@ def unmask(document: dict[str, Any], known: dict[str, Any], where: str = "that r
     made: dict[str, Any] = _unmask(document, known, ROOT, "", missing)
     if missing:
         rule = f"must be a value: the mask hides nothing {where}"
-        raise InvalidDocument(document, [Problem(path, "invalid", rule) for path in missing[:MOST_PROBLEMS]])
+        raise InvalidDocument(document, [Problem(path, "invalid", rule) for path in missing[:MAX_PROBLEMS]])
     return made
 
 

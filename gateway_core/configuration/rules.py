@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gateway_contract import configuration as definition
 from gateway_contract.base.errors import Invalid, Problem
-from gateway_contract.base.fields import MOST_PROBLEMS, shorten_name
+from gateway_contract.base.fields import MAX_PROBLEMS, shorten_name
 from gateway_contract.base.logs import MASK
 from gateway_contract.base.texts import MIN_BPS, explain_minimum, format_rate
 from gateway_contract.base.vlan_names import needs_short_name, short_name
@@ -68,7 +68,7 @@ def check_staged(field: Field, value: Any, path: str, known: Any = ABSENT) -> li
     newer."""
     check = _Check(is_staged=True)
     check.load(field, value, path, known)
-    return (check.problems + check.violations)[:MOST_PROBLEMS]
+    return (check.problems + check.violations)[:MAX_PROBLEMS]
 
 
 class _Check:
@@ -82,7 +82,7 @@ class _Check:
 
     def raise_problems(self) -> None:
         if self.problems:
-            raise Invalid(*self.problems[:MOST_PROBLEMS])
+            raise Invalid(*self.problems[:MAX_PROBLEMS])
 
     def load(self, field: Field, value: Any, path: str, known: Any = ABSENT) -> Any:
         """Return the typed value, or any value after a problem."""
@@ -234,10 +234,8 @@ _STRICT_RULES: Mapping[tuple[type[definition.Section], str], tuple[StrictRule, .
             "must not be a number, Null0, blackhole or reject: FRR takes it for something else in a route",
         ),
     ),
-    (definition.Cgnat, "source_range"): (StrictRule(definition.NETWORK_OF_SUBSCRIBERS, _is_for_subscribers),),
-    (definition.AddressPool, "network"): (
-        StrictRule(definition.NETWORK_OF_SUBSCRIBERS, _is_for_subscribers),
-    ),
+    (definition.Cgnat, "source_range"): (StrictRule(definition.IPV4_NETWORK_RULE, _is_for_subscribers),),
+    (definition.AddressPool, "network"): (StrictRule(definition.IPV4_NETWORK_RULE, _is_for_subscribers),),
     (definition.BgpNeighbor, "description"): (
         _make_pattern_rule(r"(?!.*\| )", "must not hold a | before a space: FRR takes it for a pipe"),
         _make_pattern_rule(r"(?!.*  )", "must not hold two spaces in a row: FRR keeps one"),

@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway_contract.base.errors import Invalid, Problem
-from gateway_contract.base.fields import MOST_PROBLEMS
+from gateway_contract.base.fields import MAX_PROBLEMS
 from gateway_contract.base.vlan_names import short_name
 from gateway_contract.configuration import Cgnat, Configuration, ConfiguredUser
 from gateway_contract.core.configuration import RevisionNotFoundError
@@ -55,7 +55,7 @@ class RunningConfiguration:
         if name and name != (before and _get_device_name(before.sections)):
             problems.append(Problem("cgnat.vrf_name", "invalid", INTERFACE_NAME_RULE))
         if problems or sections is None:
-            raise InvalidDocument(document, problems[:MOST_PROBLEMS])
+            raise InvalidDocument(document, problems[:MAX_PROBLEMS])
         check_size(document)
         return cls(document, sections)
 

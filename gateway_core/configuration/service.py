@@ -129,7 +129,7 @@ def _make_request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequ
     fields = msgspec.structs.asdict(call)
     author, comment, action = fields.get("author", ""), fields.get("comment"), fields.get("action")
     for name, text in (("author", author), ("comment", comment or "")):
-        if len(text) > wire.LONGEST_COMMENT or not is_line(text):
+        if len(text) > wire.MAX_COMMENT_LENGTH or not is_line(text):
             raise invalid_parameter(name)
     if action is not None and not _ACTION.fullmatch(action):
         raise invalid_parameter("action")

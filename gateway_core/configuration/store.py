@@ -23,7 +23,7 @@ import msgspec
 
 from gateway_contract.base import durable
 from gateway_contract.base.errors import GatewayApiError, StepFailed
-from gateway_contract.core.configuration import LONGEST_CONFIRMATION
+from gateway_contract.core.configuration import MAX_CONFIRM_SECONDS
 from gateway_core.records.changes import Note
 from gateway_core.records.clock import Moment
 
@@ -53,7 +53,7 @@ class Deadline(Moment, frozen=True, kw_only=True):
 
     baseline: int
     # The default is for a deadline of an earlier version, which stored `at` alone.
-    seconds: int = LONGEST_CONFIRMATION
+    seconds: int = MAX_CONFIRM_SECONDS
 
 
 class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -114,8 +114,8 @@ class Jobs:
         job had before, and its total. Raises TooManyJobsError."""
         with self._lock:
             running = sum(job.state is JobState.RUNNING for job in self._jobs.values())
-            if running >= wire.MOST_RUNNING:
-                raise CORE.error(wire.TooManyJobsError(wire.MOST_RUNNING))
+            if running >= wire.MAX_RUNNING_JOBS:
+                raise CORE.error(wire.TooManyJobsError(wire.MAX_RUNNING_JOBS))
             job = replace(job, total=len(ids), started_at=int(self._clock.wall()))
             with disk_step("store jobs"):
                 id, dropped = self._database.use(lambda connection: self._insert(connection, job))

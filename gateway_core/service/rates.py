@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from gateway_contract.base.errors import StepFailed
-from gateway_contract.core.sessions import LONGEST_EXPIRY, SessionDetail
+from gateway_contract.core.sessions import MAX_EXPIRY_SECONDS, SessionDetail
 from gateway_contract.varlink.dispatcher import invalid_parameter
 from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.clock import Clock, Expiry
@@ -45,7 +45,7 @@ class NewRates(NamedTuple):
             raise invalid_parameter("rate_down_bps")
         if self.until is not None:
             seconds_ahead = self.until - clock.wall()
-            if self.expires_in is not None or not 0 < seconds_ahead <= LONGEST_EXPIRY:
+            if self.expires_in is not None or not 0 < seconds_ahead <= MAX_EXPIRY_SECONDS:
                 raise invalid_parameter("until")
 
 

@@ -17,7 +17,7 @@ from gateway_contract.base import durable
 from gateway_contract.base.logs import MASK
 from gateway_contract.base.texts import PathSegment, Segments, format_path, has_unit, parse_path
 from gateway_contract.configuration import KEYS, ROOT, Object, Rate, field_at, quotes_hint, walk
-from gateway_contract.core.configuration import LONGEST_COMMENT
+from gateway_contract.core.configuration import MAX_COMMENT_LENGTH
 from gatewayctl import cli, terminal
 from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.completion import GatewayWords
@@ -552,7 +552,7 @@ def restore(
         for each in text.split("\n"):
             terminal.tell(each)
         cli.confirm("Commit this?", yes=yes, otherwise="nothing was restored")
-        comment = "".join(filter(str.isprintable, f"restored from {Path(file).name}"))[:LONGEST_COMMENT]
+        comment = "".join(filter(str.isprintable, f"restored from {Path(file).name}"))[:MAX_COMMENT_LENGTH]
         committed = candidate.commit(_format_commit(difference, comment=comment, **fields))
     finally:
         candidate.unstage()

@@ -3,7 +3,7 @@
 import click
 
 from gateway_contract.base.texts import PathSegment, format_path
-from gateway_contract.core.configuration import LONGEST_COMMENT, Role
+from gateway_contract.core.configuration import MAX_COMMENT_LENGTH, Role
 from gateway_contract.passwords import hash_password
 from gatewayctl import cli
 from gatewayctl.client.gateway import Record, RemoteGateway
@@ -143,7 +143,7 @@ def _apply(gateway: RemoteGateway, operation: Record, commit: bool) -> Report:
     candidate.require_clean(discard=False, remedy="no --commit")
     try:
         candidate.edit(operation)
-        response = candidate.commit({"comment": f"{operation['op']} {path}"[:LONGEST_COMMENT]})
+        response = candidate.commit({"comment": f"{operation['op']} {path}"[:MAX_COMMENT_LENGTH]})
     finally:
         candidate.unstage()
     return Report(response["message"], response)

@@ -33,10 +33,10 @@ from gateway_contract.base.texts import (
     parse_rate,
     parse_time,
 )
-from gateway_contract.core.configuration import LONGEST_COMMENT, LONGEST_CONFIRMATION, Edit, EditAction
+from gateway_contract.core.configuration import MAX_COMMENT_LENGTH, MAX_CONFIRM_SECONDS, Edit, EditAction
 from gateway_contract.core.impact import LARGEST_LIMIT
-from gateway_contract.core.jobs import MOST_PER_SECOND, PER_SECOND
-from gateway_contract.core.sessions import LONGEST_EXPIRY, EventName
+from gateway_contract.core.jobs import MAX_SESSIONS_PER_SECOND, PER_SECOND
+from gateway_contract.core.sessions import MAX_EXPIRY_SECONDS, EventName
 from gateway_contract.events import DEFAULT_EVENTS
 
 #: Pattern of a rate: a number that is not 0, and a unit. It cannot express the least and the largest rate.
@@ -110,7 +110,7 @@ class LogoutEverywhereSchema(Schema):
 
 
 def _parse_expiry(text: str) -> int:
-    return math.ceil(parse_time(text, now(), LONGEST_EXPIRY))
+    return math.ceil(parse_time(text, now(), MAX_EXPIRY_SECONDS))
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,14 @@ class RateChangeSchema(Schema):
     rate_down = _make_rate("Downstream", "250 Mbit")
     rate_up = _make_rate("Upstream", "50mbps")
     expires_in = WholeField(
-        validate=validate.Range(1, LONGEST_EXPIRY, error=f"must be 1 to {LONGEST_EXPIRY}"),
+        validate=validate.Range(1, MAX_EXPIRY_SECONDS, error=f"must be 1 to {MAX_EXPIRY_SECONDS}"),
         metadata=says("Seconds until the former rates return; never without this and `until`.", 3600),
     )
     until = ParsedField(
         _parse_expiry,
         metadata=says(
             "When the former rates return, instead of `expires_in`: in the next "
-            f"{LONGEST_EXPIRY // 86_400} days. ISO 8601 with its offset, or Unix epoch seconds.",
+            f"{MAX_EXPIRY_SECONDS // 86_400} days. ISO 8601 with its offset, or Unix epoch seconds.",
             "2026-12-24T18:00:00Z",
         ),
     )
@@ -211,7 +211,7 @@ class DisconnectJobSchema(Schema):
     dry_run = FlagField(load_default=False, metadata=says("Whether only to list the sessions.", True))
     per_second = WholeField(
         load_default=PER_SECOND,
-        validate=validate.Range(1, MOST_PER_SECOND, error=f"must be 1 to {MOST_PER_SECOND}"),
+        validate=validate.Range(1, MAX_SESSIONS_PER_SECOND, error=f"must be 1 to {MAX_SESSIONS_PER_SECOND}"),
         metadata=says("The most sessions per second.", 50),
     )
 
@@ -309,14 +309,16 @@ class CommitSchema(Schema):
     comment = TextField(
         allow_none=True,
         validate=[
-            validate.Length(max=LONGEST_COMMENT, error=f"must have at most {LONGEST_COMMENT} characters"),
+            validate.Length(
+                max=MAX_COMMENT_LENGTH, error=f"must have at most {MAX_COMMENT_LENGTH} characters"
+            ),
             _check_line,
         ],
         metadata=says("Reason, one line of printable characters.", "faster for everybody", pattern=LINE),
     )
     confirm_seconds = WholeField(
         allow_none=True,
-        validate=validate.Range(1, LONGEST_CONFIRMATION, error=f"must be 1 to {LONGEST_CONFIRMATION}"),
+        validate=validate.Range(1, MAX_CONFIRM_SECONDS, error=f"must be 1 to {MAX_CONFIRM_SECONDS}"),
         metadata=says("Seconds after which it is undone unless confirmed.", 120),
     )
     max_sessions_dropped = WholeField(

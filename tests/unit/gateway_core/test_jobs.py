@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway_contract.base.errors import StepFailed
-from gateway_contract.core.jobs import MOST_RUNNING, Job, JobError, JobKind, JobState
+from gateway_contract.core.jobs import MAX_RUNNING_JOBS, Job, JobError, JobKind, JobState
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.service.jobs import Act, JobOutcome, Jobs
 from tests.support.clocks import NOW
@@ -159,7 +159,7 @@ def test_only_the_last_jobs_are_kept_and_those_that_run_and_no_id_comes_again(tm
 
 def test_only_so_many_jobs_run_at_a_time(world: World) -> None:
     act = Held()
-    jobs = [world.run(act) for _ in range(MOST_RUNNING)]
+    jobs = [world.run(act) for _ in range(MAX_RUNNING_JOBS)]
     with pytest.raises(ErrorReply, match="TooManyJobs"):
         world.run(act)
     act.released.set()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway_contract.base.errors import StepFailed
-from gateway_contract.core.sessions import LONGEST_EXPIRY, SessionDetail
+from gateway_contract.core.sessions import MAX_EXPIRY_SECONDS, SessionDetail
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.lab.gateway import LabGateway
@@ -168,7 +168,7 @@ def test_a_clock_that_is_set_moves_a_given_time_and_no_number_of_seconds(core: C
         (NewRates(None, None, 60, None), "rate_down_bps"),
         (NewRates(1, None, 60, NOW + 60), "until"),
         (NewRates(1, None, None, NOW), "until"),
-        (NewRates(1, None, None, NOW + LONGEST_EXPIRY + 1), "until"),
+        (NewRates(1, None, None, NOW + MAX_EXPIRY_SECONDS + 1), "until"),
     ],
 )
 def test_what_makes_no_sense_is_refused(core: Core, wanted: NewRates, named: str) -> None:

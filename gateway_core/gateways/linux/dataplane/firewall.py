@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Any
 
-from gateway_contract.base.vlan_names import LONGEST_INTERFACE_NAME, short_name
+from gateway_contract.base.vlan_names import MAX_INTERFACE_NAME_LENGTH, short_name
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.health import PacketDrops
 from gateway_core.gateways.linux.dataplane.nftables import Nft, OwnTable
@@ -58,7 +58,10 @@ def _list_vlan_prefixes(trunk: str) -> tuple[str, ...]:
     """Return the name prefixes of the VLAN devices of a trunk; see `vlan_names`."""
     heads = dict.fromkeys((trunk, short_name(trunk)))
     return tuple(
-        f"{head}{separator}" for head in heads for separator in ".-" if len(head) + 1 < LONGEST_INTERFACE_NAME
+        f"{head}{separator}"
+        for head in heads
+        for separator in ".-"
+        if len(head) + 1 < MAX_INTERFACE_NAME_LENGTH
     )
 
 
