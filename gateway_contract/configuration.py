@@ -41,7 +41,8 @@ from gateway_contract.core.sessions import EventName
 
 _MAX_INTERFACES = 64
 _REQUIRED = object()
-_SECRET_MARK = "x-secret"
+#: The keyword of JSON Schema for a masked value.
+_MASKED = "x-secret"
 
 
 class Section:
@@ -278,7 +279,7 @@ class Field:
     @cached_property
     def secret(self) -> bool:
         """True if the value is declared secret: nobody sees the value."""
-        return bool(((self.documented and self.documented.extra_json_schema) or {}).get(_SECRET_MARK))
+        return bool(((self.documented and self.documented.extra_json_schema) or {}).get(_MASKED))
 
 
 #: The field of a value that the definition does not have.
@@ -330,7 +331,7 @@ def _parse_field(hint: Any, default: Any) -> Field:
 
 def _about_secret(description: str) -> Meta:
     """Return the documentation of a secret, as `about` does. Nobody sees the value."""
-    return about(description, MASK, **{_SECRET_MARK: True})
+    return about(description, MASK, **{_MASKED: True})
 
 
 def _about_sample(**values: Any) -> Meta:
