@@ -1044,7 +1044,7 @@ def test_many_repairs_of_a_kind_are_one_line(
     caplog.clear()
     reconciler.sweep()
     (line,) = caplog.messages
-    assert line == "repaired acc20, acc21, acc22, acc23, acc24 and 3 more, kind shaper"
+    assert line == "repaired kernel state of kind shaper: acc20, acc21, acc22, acc23, acc24 and 3 more"
 
 
 def test_the_newest_of_two_sessions_with_one_device_has_it(

@@ -103,7 +103,9 @@ def test_a_change_of_the_rate_shapes_before_its_reply_and_a_limit_that_goes_come
     tc("qdisc del dev ppp1 root")
     wait_for("the repair", lambda: core.repairs() == {"shaper": 1})
     assert rates() == changed
-    wait_for("its line in the log", lambda: re.search("repaired ppp1, kind shaper", core.log()))
+    wait_for(
+        "its line in the log", lambda: re.search("repaired kernel state of kind shaper: ppp1", core.log())
+    )
 
 
 def test_a_trunk_that_comes_late_is_set_up_and_one_that_an_operator_set_down_is_not(core: LinuxCore) -> None:
@@ -381,7 +383,7 @@ def test_a_killed_core_finds_its_sessions_with_ids_rates_and_steering(core: Linu
     assert core.told() == [("up", 3)]
     assert rates() == {**shapers, "ppp2": DEFAULT}
     assert core.repairs() == {}
-    assert "removed what belongs to no session" not in core.log()
+    assert "removed kernel state that belongs to no session" not in core.log()
     # A rate that expires: the kernel has the former one first.
     core.call("SetSessionRate", id=2, rate_down_bps=9_000_000, expires_in=2)
     assert rates()["ppp1"] == (9_000_000, 3_000_000)

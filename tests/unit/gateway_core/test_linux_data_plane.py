@@ -88,8 +88,8 @@ def test_each_fault_is_logged_when_it_comes_and_when_it_goes(caplog: pytest.LogC
         register.set_faults(7, failed)
         register.report()
     assert caplog.messages == [
-        "cannot repair ifb-ppp0, kind ifb: no space",
-        "faults of kind ifb are over: ifb-ppp0",
+        "cannot repair kernel state of kind ifb, the core tries again: ifb-ppp0: no space",
+        "faults of kind ifb have ended: ifb-ppp0",
     ]
 
 

@@ -1,1 +1,1 @@
-"""Data plane: what the kernel does with the packets of each session."""
+"""Data plane: rate limits, routes and packet filters of the sessions in the kernel."""

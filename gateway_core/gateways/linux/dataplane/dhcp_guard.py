@@ -1,7 +1,8 @@
 """Filter of DHCP requests on their way to dnsmasq: the table `inet gateway_dhcp` of nftables.
 
-The kernel drops messages with the MAC address of a session on any VLAN but the session's own. It also drops
-messages of further MAC addresses where a VLAN has as many leases as allowed, and a flood of new addresses.
+The kernel drops a request whose MAC address has a session on another VLAN. It also drops requests of new MAC
+addresses on a VLAN that already has the allowed number of leases, and requests above the allowed rate of new
+MAC addresses.
 """
 
 import errno
@@ -53,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 def list_bindings(sessions: Iterable[Session], source: str) -> list[Binding]:
-    """Return the binding of each session of a source."""
+    """Return the access interface and MAC address of each session of a source."""
     return [
         (session.access_interface, session.summary.mac_address)
         for session in sessions
@@ -62,8 +63,9 @@ def list_bindings(sessions: Iterable[Session], source: str) -> list[Binding]:
 
 
 class DhcpGuard(OwnTable):
-    """Keeper of the table `inet gateway_dhcp`. `list_bindings` returns the bindings of all sessions; None
-    where dnsmasq is no source: then there is no table. `clock` gives monotonic seconds."""
+    """Manager of the nftables table `inet gateway_dhcp`. `list_bindings` returns the bindings of all
+    sessions. `list_bindings` is None if dnsmasq is not a source of sessions: then the table is removed.
+    `clock` returns monotonic seconds, `wall` returns epoch seconds."""
 
     def __init__(
         self,
@@ -86,21 +88,22 @@ class DhcpGuard(OwnTable):
         self._logged: dict[TriggerRefusal, float] = {}
 
     def configure(self, demux: Demux) -> None:
-        """Apply other limits, within a moment."""
+        """Apply new limits. The thread of `run` loads them within _DEBOUNCE_SECONDS."""
         self._demux = demux
         self.request_sync()
 
     def request_sync(self) -> None:
-        """Make `run` load the elements again, because sessions began or ended."""
+        """Make `run` load the set elements again, because sessions started or ended."""
         self._requested.set()
 
     def count_refusals(self) -> Counter[TriggerRefusal]:
-        """Return the number of requests dropped from the start to the last check, by the reason."""
+        """Return the number of dropped requests per reason, from the start of the core to the last check."""
         with self._lock:
             return self._refusals.copy()
 
     def run(self) -> NoReturn:
-        """Load the elements at the start and after each request. The next check repeats a failed load."""
+        """Load the set elements at the start and after each `request_sync`. A failed load is repeated by the
+        next `check`."""
         while True:
             self.sync()
             self._requested.wait()
@@ -108,7 +111,7 @@ class DhcpGuard(OwnTable):
             time.sleep(_DEBOUNCE_SECONDS)
 
     def sync(self) -> None:
-        """Load the elements of the present sessions."""
+        """Load the set elements of the current sessions into the kernel."""
         self._requested.clear()
         with self._lock:
             self._attempt(self._update)
@@ -151,7 +154,7 @@ class DhcpGuard(OwnTable):
         self._load_elements(self._list_elements())
 
     def _list_elements(self) -> set[Element]:
-        """Return the elements that the sessions need."""
+        """Return the set elements that the current sessions need."""
         found: set[Element] = set()
         leases: Counter[str] = Counter()
         bindings = list(self._list_bindings() if self._list_bindings is not None else ())
@@ -191,7 +194,7 @@ class DhcpGuard(OwnTable):
                 self._refusals[reason] += number
                 if reason not in self._logged or now - self._logged[reason] >= _QUIET_SECONDS:
                     self._logged[reason] = now
-                    _log.warning("DHCP requests are dropped: %s", text)
+                    _log.warning("the kernel drops DHCP requests, and their clients get no lease: %s", text)
 
 
 def _rank(element: Element) -> int:
@@ -204,8 +207,8 @@ def _make_command(verb: str, element: Element) -> str:
 
 
 def _read_elements(objects: Iterable[Mapping[str, Any]]) -> set[Element]:
-    """Return the elements of sessions in a listing of the table. An element of another program may have any
-    text that differs from all elements of the gateway."""
+    """Return the session elements in a listing of the table. An element that another program added is
+    returned too: its text differs from every element of the gateway."""
     return {
         (each["set"]["name"], " . ".join(map(_format_part, parts)))
         for each in objects

@@ -1,4 +1,5 @@
-"""Register of the data plane's repairs, by kind, and faults: parts that cannot be repaired."""
+"""Register of the data plane's repairs, counted by kind, and of its faults. A fault is a part of the data
+plane that cannot be repaired."""
 
 import logging
 import threading
@@ -17,21 +18,23 @@ _log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Part of the data plane: its kind, and the name of a device or table, a destination, or a rule."""
+    """Part of the data plane: its kind, and its name. The name is a device, a table, a destination, or a
+    policy rule."""
 
     kind: FaultKind
     object: str
 
 
 class Outcome(NamedTuple):
-    """Places that were missing or different and are right now, and those that could not be made right."""
+    """Result of a repair: the places that were repaired, and the error of each place that could not be
+    repaired."""
 
     changed: tuple[Place, ...]
     failed: Mapping[Place, KernelError]
 
 
 class FaultRegister:
-    """Register of repairs and faults. Thread-safe. `wall` gives epoch seconds."""
+    """Register of repairs and faults. Thread-safe. `wall` returns epoch seconds."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -45,12 +48,12 @@ class FaultRegister:
         self._ended: list[Fault] = []
 
     def count_repairs(self) -> dict[FaultKind, int]:
-        """Return the number of repairs of every kind."""
+        """Return the number of repairs since the start of the core, for every kind."""
         with self._lock:
             return {kind: self._repairs[kind] for kind in FaultKind}
 
     def list_faults(self) -> list[Fault]:
-        """Return all faults, in no order."""
+        """Return all current faults, in no particular order."""
         with self._lock:
             return [fault for faults in self._faults.values() for fault in faults.values()]
 
@@ -59,8 +62,8 @@ class FaultRegister:
             return list(self._faults.get(session_id, {}).values())
 
     def list_faulty_sessions(self) -> list[int | None]:
-        """Return the ids of the sessions with a fault, the session that was tried last at the end. None
-        stands for what belongs to no session."""
+        """Return the ids of the sessions with a fault, ordered by the last repair attempt, oldest first. The
+        id None stands for parts that belong to no session."""
         with self._lock:
             return list(self._faults)
 
@@ -70,7 +73,8 @@ class FaultRegister:
             self._repairs.update(place.kind for place in places)
 
     def set_faults(self, session_id: int | None, failed: Mapping[Place, object]) -> None:
-        """Replace the faults of a session. `failed` has the reasons. A fault that stays keeps its time."""
+        """Replace the faults of a session. `failed` maps each place to the reason. A fault that was known
+        before keeps its start time."""
         with self._lock:
             before = self._faults.pop(session_id, {})
             since = int(self._wall())
@@ -85,17 +89,22 @@ class FaultRegister:
                 self._faults[session_id] = faults
 
     def report(self) -> None:
-        """Log what is new since the last call, one line for each kind."""
+        """Log the repairs, new faults and ended faults since the last call: at most one line of each per
+        kind."""
         with self._lock:
             repaired, self._repaired = self._repaired, []
             new, self._new = self._new, []
             ended, self._ended = self._ended, []
         for kind in FaultKind:
             if names := [place.object for place in repaired if place.kind == kind]:
-                _log.warning("repaired %s, kind %s", join_names(names, MAX_NAMES), kind)
+                _log.warning("repaired kernel state of kind %s: %s", kind, join_names(names, MAX_NAMES))
             if faults := [fault for fault in new if fault.kind == kind]:
                 names = [fault.object for fault in faults]
-                reason = faults[0].reason
-                _log.error("cannot repair %s, kind %s: %s", join_names(names, MAX_NAMES), kind, reason)
+                _log.error(
+                    "cannot repair kernel state of kind %s, the core tries again: %s: %s",
+                    kind,
+                    join_names(names, MAX_NAMES),
+                    faults[0].reason,
+                )
             if names := [fault.object for fault in ended if fault.kind == kind]:
-                _log.info("faults of kind %s are over: %s", kind, join_names(names, MAX_NAMES))
+                _log.info("faults of kind %s have ended: %s", kind, join_names(names, MAX_NAMES))

@@ -1,17 +1,19 @@
 """Packet filter of the gateway: the tables `inet gateway` and `arp gateway` of nftables.
 
-A packet from a subscriber's device goes on only if the kernel would send the replies to its source over that
-same device: by the route of a session. The rule needs no state of sessions, and works while the core does
-not. It is the strict check of the source address of RFC 3704 section 2.2, for both families and with steering
-too, which `rp_filter` of the kernel is not. The rule comes before the kernel routes the packet, reads its
-options or reassembles it: any of these may send an ICMP error, with the packet in it, to the source.
+A packet from a subscriber's device is forwarded only if the kernel would send replies to the packet's source
+address over the same device, by the route of a session. The rule keeps no state of sessions, and works while
+the core is down. The rule is the strict reverse-path check of RFC 3704 section 2.2 for IPv4 and IPv6. The
+kernel's `rp_filter` covers neither IPv6 nor steering. The rule runs before the kernel routes the packet,
+reads its options or reassembles it, because each of these steps may send an ICMP error that contains the
+packet to a spoofed source.
 
-Subscribers reach DHCP, ping, neighbour discovery, and DNS at `subscribers.dns_servers` of the gateway itself,
-and nothing else. A reply to DHCP goes to an address in the request, so that address is checked as a source.
-No subscriber is a DHCP server or a router for others.
+On the gateway itself, subscribers reach DHCP, ping, neighbour discovery, and DNS at
+`subscribers.dns_servers`, and nothing else. A DHCP reply goes to an address in the request, so this address
+is checked like a source address. A subscriber cannot act as a DHCP server or an IPv6 router for other
+subscribers.
 
-A change of the configuration replaces the rules in one transaction: the kernel compares each packet with all
-of the former rules, or with all of the new ones.
+A change of the configuration replaces the rules in one transaction: no packet is checked by a mix of old and
+new rules.
 """
 
 import os
@@ -39,7 +41,8 @@ _MAX_FORMER_RANGES = 8
 
 
 class ArpLimit(OwnTable):
-    """Keeper of the table `arp gateway`, which limits the ARP requests of each line. `check` loads it."""
+    """Manager of the nftables table `arp gateway`, which limits the ARP requests of each subscriber line.
+    `check` loads the table."""
 
     def __init__(self, wall: Callable[[], float], nft: Nft | None = None) -> None:
         super().__init__(ARP_TABLE, wall, nft)
@@ -49,13 +52,13 @@ class ArpLimit(OwnTable):
 
 
 def _list_devices(trunk: str) -> list[str]:
-    """Return patterns of the devices that subscribers on a trunk send from with tags. Frames without a tag,
-    and those with the outer tag alone, are nobody's."""
+    """Return name patterns of the VLAN devices of a trunk, including the devices of outer VLANs. Untagged
+    frames, and frames with only the outer tag, belong to no subscriber."""
     return [f"{PPP}*"] if trunk == PPP else [f"{prefix}*" for prefix in _list_vlan_prefixes(trunk)]
 
 
 def _list_vlan_prefixes(trunk: str) -> tuple[str, ...]:
-    """Return the name prefixes of the VLAN devices of a trunk; see `vlan_names`."""
+    """Return the name prefixes of the VLAN devices of a trunk, as `vlan_names` defines them."""
     heads = dict.fromkeys((trunk, short_name(trunk)))
     return tuple(
         f"{head}{separator}"
@@ -66,13 +69,15 @@ def _list_vlan_prefixes(trunk: str) -> tuple[str, ...]:
 
 
 def _make_label(trunk: str) -> str:
-    """Return the name of a trunk in a counter's name. Characters that a counter may not have are numbers."""
+    """Return the name of a trunk in the form that a counter's name may contain: other characters become `/`
+    and two hexadecimal digits."""
     return re.sub("[^A-Za-z0-9_.-]", lambda match: f"/{ord(match[0]):02x}", trunk)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Variables of the rules: whose packets the table checks, and what subscribers may reach."""
+    """Variables of the rules: the interfaces whose packets are checked, and the servers that subscribers may
+    reach."""
 
     trunks: frozenset[str]
     #: Interfaces that are no subscriber's, whatever their name.
@@ -85,7 +90,8 @@ class Policy:
 
     @classmethod
     def of(cls, configuration: Configuration, before: "Policy | None") -> "Policy":
-        """Return the policy of a configuration, with the ranges of the policy before it."""
+        """Return the policy of a configuration. The source ranges of the previous policy become former
+        ranges."""
         interfaces, ranges = configuration.interfaces, configuration.cgnat.source_ranges
         former = () if before is None else (*before.source_ranges, *before.former_ranges)
         left = [network for network in dict.fromkeys(former) if network not in ranges]
@@ -99,8 +105,8 @@ class Policy:
 
 
 class Firewall(OwnTable):
-    """Keeper of the table `inet gateway`. `command_line` is where a source takes commands: address and TCP
-    port."""
+    """Manager of the nftables table `inet gateway`. `command_line` is the address and TCP port at which a
+    source takes commands, or None."""
 
     def __init__(
         self,
@@ -119,7 +125,8 @@ class Firewall(OwnTable):
         self._drops: tuple[PacketDrops, ...] = ()
 
     def apply(self, configuration: Configuration) -> None:
-        """Replace the rules, if the configuration has others. Raises KernelError: then all is as before."""
+        """Replace the rules if the configuration changes them. Raises KernelError: then the former rules
+        stay."""
         with self._lock:
             policy = Policy.of(configuration, self._policy)
             before = self._policy, self._former
@@ -132,13 +139,15 @@ class Firewall(OwnTable):
                 raise
 
     def configure(self, configuration: Configuration) -> None:
-        """Replace the rules. A refusal of the kernel is a fault, and the next check tries again."""
+        """Replace the rules. A refusal by the kernel is recorded as a fault, and the next `check` tries
+        again."""
         with self._lock:
             policy = Policy.of(configuration, self._policy)
             self._attempt(lambda: self._replace(policy))
 
     def list_drops(self) -> tuple[PacketDrops, ...]:
-        """Return the packets dropped until the last check, for each trunk of the configuration and PPP."""
+        """Return the numbers of dropped packets up to the last check, for each configured trunk and for
+        PPPoE."""
         return self._drops
 
     def _replace(self, policy: Policy) -> None:
@@ -192,7 +201,8 @@ class Firewall(OwnTable):
             )
 
     def _find_former(self, policy: Policy, more: frozenset[str] = frozenset()) -> frozenset[str]:
-        """Return the former trunks, and those of `more`, that still have VLAN devices."""
+        """Return the former trunks that still have VLAN devices. `more` are trunks that the current change
+        removes."""
         if self._former is None:
             try:
                 self._former = _read_trunks(self._nft.list_table(TABLE, "-t") or ())
@@ -209,7 +219,8 @@ class Firewall(OwnTable):
 
 
 def _read_trunks(objects: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the trunks in the rules of a table. A counter without a rule stays when its trunk is gone."""
+    """Return the trunks whose counters the rules of a table use. A counter that no rule uses is ignored: its
+    trunk was removed."""
     counters = (
         statement["counter"]
         for each in objects

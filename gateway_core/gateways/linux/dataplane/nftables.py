@@ -1,7 +1,8 @@
-"""Tables of nftables that the gateway owns: each is loaded from a template, read back, compared and repaired.
+"""nftables tables that the gateway owns. Each table is loaded from a template, read back, compared and
+repaired.
 
-Another program may remove or change a table: many scripts begin with `flush ruleset`. The tables stay when
-the core ends. Written for nft(8) 1.0.6 to 1.1.
+Another program may remove or change a table: many firewall scripts begin with `flush ruleset`. The tables
+stay in the kernel when the core stops. Supported versions of nft(8): 1.0.6 to 1.1.
 """
 
 import errno
@@ -55,19 +56,20 @@ class _Listing(msgspec.Struct):
 
 
 class Nft:
-    """Runner of the program nft(8). Thread-safe. Methods raise KernelError."""
+    """Runner of the program nft(8). Thread-safe. All methods raise KernelError."""
 
     def __init__(self, program: str = "nft") -> None:
         self._program = program
 
     def load(self, step: str, commands: str) -> None:
-        """Run commands in one transaction. `step` is for the error: a verb and an object."""
+        """Run nft commands in one transaction. `step` is the verb and the object for the error text."""
         # nft joins its arguments. One argument may have 128 KiB (execve(2)).
         self._run(step, *commands.splitlines(keepends=True))
 
     def list_table(self, name: str, *options: str) -> list[dict[str, Any]] | None:
-        """Return the objects of a table (libnftables-json(5)), None without a table; with the option `-t`,
-        without the elements of sets. An unreadable object has the type UNREADABLE."""
+        """Return the objects of a table (libnftables-json(5)), or None if the table does not exist. The
+        option `-t` leaves out the elements of sets. An unreadable object is returned with the type
+        UNREADABLE."""
         step = f"list the table {name}"
         try:
             output = self._run(step, "-j", *options, f"list table {name}")
@@ -99,7 +101,8 @@ class Nft:
 
 
 def _check_object(found: Any) -> dict[str, Any]:
-    """Return an object of a table, with the fields that the gateway reads. Raises UnreadableEntry."""
+    """Check and return an object of a table. Raises UnreadableEntry if a field that the gateway reads is
+    missing or has the wrong type."""
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
         raise UnreadableEntry("an object of nft has no type")
     for type, fields in found.items():
@@ -112,8 +115,8 @@ def _check_object(found: Any) -> dict[str, Any]:
 
 
 class OwnTable(ABC):
-    """Table in the kernel that the gateway keeps as it was loaded. `fault_register` has its repairs and its
-    fault. Thread-safe. `wall` gives epoch seconds."""
+    """nftables table that the gateway loads, and repairs when another program changes it. `fault_register`
+    has the repairs and the fault of the table. Thread-safe. `wall` returns epoch seconds."""
 
     def __init__(self, name: str, wall: Callable[[], float], nft: Nft | None) -> None:
         self.fault_register = FaultRegister(wall)
@@ -130,16 +133,16 @@ class OwnTable(ABC):
         self._removal = f"add table {name}\ndelete table {name}\n"
 
     def check(self) -> None:
-        """Compare the table with what was loaded, and repair it."""
+        """Compare the table in the kernel with the loaded table, and repair any difference."""
         with self._lock:
             self._attempt(self._check)
 
     @abstractmethod
     def _renew(self) -> None:
-        """Load the whole table in the place of what is there. Raises KernelError."""
+        """Replace the whole table in the kernel. Raises KernelError."""
 
     def _count(self, packets: Mapping[str, int]) -> None:  # noqa: B027 - a table may have no counters
-        """Add the packets that each counter has counted since the last reading."""
+        """Add `packets`, the new packets of each counter since the last reading, to the totals."""
 
     def _check(self) -> None:
         if not self._is_intact():
@@ -156,7 +159,7 @@ class OwnTable(ABC):
             self.fault_register.add_repairs([self._place])
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """Call `act`. A refusal of the kernel becomes a fault, and the next check tries again."""
+        """Call `act`. Record a refusal by the kernel as a fault; the next `check` tries again."""
         try:
             act()
             self.fault_register.set_faults(None, {})
@@ -165,7 +168,8 @@ class OwnTable(ABC):
         self.fault_register.report()
 
     def _load(self, *, removes: bool, **context: object) -> None:
-        """Load the table from its template, and first remove what is there if `removes`."""
+        """Load the table from its template. If `removes`, the existing table is removed first, in the same
+        transaction."""
         self._loaded = None
         self._run((self._removal if removes else "") + self._template.render(context))
         self._loaded = self._read()
@@ -174,7 +178,8 @@ class OwnTable(ABC):
         self._nft.load(f"load the table {self._name}", commands)
 
     def _read(self) -> list[Any] | None:
-        """Count packets, and return the objects without volatile fields; None if there is no table."""
+        """Read the table and count its packets. Return the objects without volatile fields, or None if the
+        table does not exist."""
         found = self._nft.list_table(self._name, "-t")
         counters = [each["counter"] for each in found or () if "counter" in each]
         before, self._packets = self._packets, {each["name"]: each["packets"] for each in counters}
@@ -198,7 +203,8 @@ class OwnTable(ABC):
 
 
 def keep_tables(tables: Sequence[OwnTable], events: RulesetEvents) -> None:
-    """Check the tables at once, at intervals, and when rules change, until `events` are closed."""
+    """Check the tables immediately, every _CHECK_SECONDS, and after each change of the ruleset. Return when
+    `events` is closed."""
     for _ in events.follow(_CHECK_SECONDS, _DEBOUNCE_SECONDS):
         for table in tables:
             table.check()

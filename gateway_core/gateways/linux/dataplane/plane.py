@@ -1,5 +1,5 @@
-"""Data plane of all sessions: makes the state that each session must have in the kernel, and finds what is
-missing."""
+"""Data plane of all sessions. The data plane creates the state that each session must have in the kernel, and
+finds missing or different state."""
 
 import errno
 import threading
@@ -28,7 +28,7 @@ LIMIT_KINDS = frozenset({FaultKind.SHAPER, FaultKind.IFB})
 
 
 class WantedSession(Record, frozen=True):
-    """State that the kernel must have for a session."""
+    """State that the kernel must have for one session."""
 
     session_id: int
     #: The session's own, such as `ppp0`.
@@ -52,7 +52,8 @@ class WantedSession(Record, frozen=True):
     ipv6_gateway: IPv6Address | None = None
 
     def list_routes(self, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
-        """Yield the routes in the main table, over a device."""
+        """Yield the routes of the session in the main table, each with its kind. `ifindex` is the index of
+        the session's device."""
         if (host := self.address) is not None:
             source = None if self.gateway is None else self.gateway.packed
             route = FibEntry(MAIN_TABLE, host.packed, host.max_prefixlen, ifindex, None, source)
@@ -63,7 +64,8 @@ class WantedSession(Record, frozen=True):
             yield FaultKind.DELEGATED_PREFIX, route
 
     def list_keys(self) -> Iterator[object]:
-        """Yield the devices and destinations that only one session can have."""
+        """Yield the devices and route destinations of the session. Only one session at a time can own each of
+        them."""
         yield self.device
         yield self.ifb
         for _, route in self.list_routes(0):
@@ -71,7 +73,7 @@ class WantedSession(Record, frozen=True):
 
 
 class KernelState(NamedTuple):
-    """State of the kernel, as far as a comparison looks at it."""
+    """Snapshot of the kernel state that a comparison needs."""
 
     links: Mapping[str, LinkEntry]
     qdiscs: frozenset[QdiscEntry]
@@ -85,7 +87,7 @@ NOT_READ = KernelState({}, frozenset(), RouteState(frozenset(), {}), (), 0)
 
 
 class DataPlane:
-    """State of all sessions in the kernel. Thread-safe. Methods raise KernelError."""
+    """Kernel state of all sessions. Thread-safe. Methods raise KernelError."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
@@ -103,10 +105,11 @@ class DataPlane:
         self._revision = 0
 
     def configure(self, cgnat: Cgnat, pools: Sequence[IPv4Network | IPv6Network] = ()) -> None:
-        """Apply the pools and the steering of another configuration, with `pools` beside the source ranges.
-        New routes and rules come first, then the former ones go. Raises the first refusal of the kernel,
-        after all else was made: then the former ones stay until another call, or until a comparison repairs
-        the rest. A device that is missing or down is no refusal: a comparison finds it when it comes."""
+        """Apply the steering and the pools of a new configuration. The pools are the source ranges and
+        `pools`. New routes and rules are added before the former routes are removed. Raises the first refusal
+        by the kernel, after all other changes were tried: then the former routes stay until the next call or
+        until a comparison removes them. A missing or down interface is not an error: a later comparison adds
+        its routes."""
         with self._lock:
             self._revision += 1
             self.cgnat, self.pools = cgnat, tuple(pools)
@@ -134,9 +137,10 @@ class DataPlane:
             )
 
     def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
-        """Make the whole state of a session, and return the kinds that were missing or different. Raises
-        NoDevice when its device is gone. When the kernel refuses a limit, the session gets back what it had,
-        or the rest if it is new, and the error is raised. A refused route is left to the next comparison."""
+        """Create or change the whole kernel state of a session. Return the kinds that were missing or
+        different. Raises NoDevice if the device of the session does not exist. Raises KernelError if the
+        kernel refuses a rate limit: then an existing session gets its former state back, and a new session
+        keeps all other state. A refused route is left to the next comparison."""
         with self._lock:
             before = self._applied.get(wanted.session_id)
             outcome = self._make([(wanted, wanted.sets_host_route)]).get(wanted.session_id)
@@ -154,9 +158,10 @@ class DataPlane:
         todo: Sequence[tuple[WantedSession, WantedSession | None]],
         known: RouteState | None = None,
     ) -> list[Outcome | None]:
-        """Make the whole state of sessions. `todo` has each session with the state applied before. The
-        outcome is None where another state was applied meanwhile, or the device is gone. Routes that are
-        `known` are not added: to find the routes on one device, the kernel goes through the routes of all."""
+        """Create or change the whole kernel state of sessions. `todo` has each session with the state that
+        was applied before. An outcome is None if another state was applied meanwhile, or if the device does
+        not exist. Routes in `known` are not added again, because the kernel can list the routes of one device
+        only by a scan of all routes."""
         with self._lock:
             current = [each for each in todo if self._applied.get(each[0].session_id) == each[1]]
             works = [(wanted, wanted.sets_host_route or wanted == before) for wanted, before in current]
@@ -164,13 +169,14 @@ class DataPlane:
             return [outcomes.get(wanted.session_id) for wanted, _ in todo]
 
     def mark_applied(self, wanted: WantedSession) -> None:
-        """Note that a session has its whole state in the kernel."""
+        """Record that the whole state of a session is in the kernel."""
         with self._lock:
             self._applied.setdefault(wanted.session_id, wanted)
             self._add_owners([wanted])
 
     def remove(self, *wanted: WantedSession) -> None:
-        """Remove what the kernel has for sessions. Devices may be gone, or belong to other sessions."""
+        """Remove the kernel state of sessions. Their devices may be missing, or may belong to other sessions
+        by now."""
         with self._lock:
             for each in wanted:
                 self._applied.pop(each.session_id, None)
@@ -178,18 +184,20 @@ class DataPlane:
             self._remove(wanted)
 
     def get_applied(self) -> dict[int, WantedSession]:
-        """Return the state that was made for each session, by its id."""
+        """Return the state that was applied for each session, by session id."""
         with self._lock:
             return dict(self._applied)
 
     def set_owners(self, wanted: Iterable[WantedSession]) -> None:
-        """Replace the sessions that compete for devices and addresses."""
+        """Replace the set of sessions that compete for devices and addresses. The newest session owns a
+        device or address."""
         with self._lock:
             self._owners.clear()
             self._add_owners(wanted)
 
     def take_over(self, wanted: Sequence[WantedSession]) -> None:
-        """Give devices and addresses to sessions, and free their former ones. The newest of several wins."""
+        """Make sessions the owners of their devices and addresses, and release their former devices and
+        addresses. If several sessions claim the same device or address, the newest session owns it."""
         with self._lock:
             for each in wanted:
                 before = self._applied.get(each.session_id)
@@ -198,7 +206,8 @@ class DataPlane:
             self._add_owners(wanted)
 
     def read(self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = NOT_READ) -> KernelState:
-        """Read the `changed` parts of the kernel; all parts after a change of the configuration."""
+        """Return the kernel state `before` with its `changed` parts read again. After a change of the
+        configuration, all parts are read."""
         with self._lock:
             state = before._replace(revision=self._revision)
         if state.revision != before.revision:
@@ -215,8 +224,9 @@ class DataPlane:
         return state
 
     def repair_common(self, state: KernelState) -> Outcome | None:
-        """Repair what belongs to no session: the routes of pools, the rules and the routes of steering.
-        Return None for a state that was read before the last configuration."""
+        """Repair the kernel state that belongs to no session: the routes of pools, and the rules and routes
+        of steering. Return None, and repair nothing, if `state` was read before the last change of the
+        configuration."""
         with self._lock:
             if state.revision != self._revision:
                 return None
@@ -227,7 +237,8 @@ class DataPlane:
     def has_differences(
         self, wanted: WantedSession, state: KernelState, expected: Iterable[FibEntry]
     ) -> bool:
-        """Return True if a part of a session is missing or different. `expected` are its routes."""
+        """Return True if a part of the kernel state of a session is missing or different. `expected` are the
+        routes of the session."""
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         if self._has_other(wanted.device, wanted):
             return False
@@ -242,14 +253,16 @@ class DataPlane:
         return not all(map(state.routes.has, expected))
 
     def is_exact(self, wanted: WantedSession, state: KernelState) -> bool:
-        """Return True if the rates and the redirect of a session are right. This needs further queries."""
+        """Return True if the rates and the redirect in the kernel match the session. Sends further queries to
+        the kernel."""
         if self._has_other(wanted.device, wanted):
             return True
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         return self._shaper.is_exact(link, ifb, wanted.rate_down, wanted.rate_up, wanted.profile)
 
     def list_routes(self, wanted: WantedSession, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
-        """Yield the routes of a session, without those that a newer session has."""
+        """Yield the routes of a session, each with its kind. Routes to a destination that a newer session
+        owns are left out."""
         for kind, route in wanted.list_routes(ifindex):
             if self._has_other((route.destination, route.length), wanted):
                 continue
@@ -260,8 +273,9 @@ class DataPlane:
                     yield FaultKind.STEERING, steered
 
     def remove_surplus(self, state: KernelState, expected: Set[FibEntry]) -> list[str]:
-        """Remove what an earlier life of the core left: routes that are not expected, IFBs named like ours,
-        redirects to them. Return what was removed, as texts."""
+        """Remove the kernel state that a former process of the core left behind: unexpected routes, IFBs with
+        the gateway's name prefix, and redirects to such IFBs. Return the names of the removed routes and
+        devices, for the log."""
         with self._lock:
             if state.revision != self._revision:
                 return []
@@ -271,20 +285,22 @@ class DataPlane:
             return [*map(routes.format_destination, removed), *shaped]
 
     def _list_pool_routes(self) -> set[FibEntry]:
-        """Return the routes of pools, in the main table; none before the first configuration."""
+        """Return the unreachable routes of pools in the main table; an empty set before the first
+        configuration."""
         if self.cgnat is None:
             return set()
         return set(routes.make_unreachable(MAIN_TABLE, (*self.cgnat.source_ranges, *self.pools)))
 
     def _list_common_routes(self) -> set[FibEntry]:
-        """Return the routes that belong to no session."""
+        """Return the routes that belong to no session: the routes of pools and of steering."""
         return self._list_pool_routes() | self._steering.list_routes()
 
     def _make(
         self, todo: Sequence[tuple[WantedSession, bool]], known: RouteState | None = None
     ) -> dict[int, Outcome]:
-        """Make the whole state of sessions. `todo` has each session with True if its host route is to be set.
-        Return the outcomes by session id, without sessions whose device is gone."""
+        """Create or change the whole kernel state of sessions. `todo` has each session with a flag: True if
+        the core must set the host route. Return the outcomes by session id. Sessions without a device are
+        left out."""
         before = {wanted.session_id: self._applied.get(wanted.session_id) for wanted, _ in todo}
         self.take_over([wanted for wanted, _ in todo])
         moved = [
@@ -380,7 +396,8 @@ class DataPlane:
 
 @dataclass
 class _SessionWork:
-    """Session while its state is made: its device, what was applied before, and the results."""
+    """Work on the kernel state of one session: the wanted state, the device, the state applied before, and
+    the results."""
 
     wanted: WantedSession
     link: Link
@@ -391,7 +408,7 @@ class _SessionWork:
 
     @property
     def is_gone(self) -> bool:
-        """True if the device was removed meanwhile."""
+        """True if the device was removed during the work."""
         return any(isinstance(error, NoDevice) for error in self.failed.values())
 
     def note(self, place: Place, error: KernelError | None, is_changed: bool) -> None:
@@ -402,7 +419,7 @@ class _SessionWork:
 
 
 def _set_ipv6_gateways(works: Sequence[_SessionWork]) -> None:
-    """Add the gateway's addresses in the prefixes of sessions, in place of the former ones."""
+    """Add the gateway's address in the prefix of each session, and remove the former address."""
     former: list[KernelChange] = []
     added: list[tuple[_SessionWork, IPv6Address, KernelChange]] = []
     for each in works:

@@ -1,5 +1,5 @@
 """Reconciler of the data plane. Every few seconds, and when the kernel reports a change, the reconciler
-compares the kernel with the sessions, and repairs what differs."""
+compares the kernel with the sessions, and repairs differences."""
 
 import logging
 import threading
@@ -54,7 +54,8 @@ _log = logging.getLogger(__name__)
 
 
 class DelayHistogram:
-    """Histogram of the time that new sessions had no limit, in seconds. Thread-safe."""
+    """Histogram of the delay from the start of a session to its rate limits in the kernel, in seconds.
+    Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +75,7 @@ class DelayHistogram:
 
 
 class Differences(NamedTuple):
-    """Findings of a comparison."""
+    """Result of a comparison: the sessions to repair, and the sessions that cannot be repaired."""
 
     to_make: _Todo
     #: By session id: what it lacks that the data plane can't make, and the reason.
@@ -84,7 +85,8 @@ class Differences(NamedTuple):
 
 
 class Comparison:
-    """Repeated comparison of the sessions with the kernel, in one thread. `clock` gives monotonic seconds."""
+    """Repeated comparison of the sessions with the kernel. Not thread-safe. `clock` returns monotonic
+    seconds."""
 
     def __init__(self, plane: DataPlane, clock: Callable[[], float]) -> None:
         self._plane = plane
@@ -109,9 +111,10 @@ class Comparison:
         shaped: Set[int],
         faulty: Sequence[int | None],
     ) -> Differences:
-        """Compare the sessions with the last reading. `changed` are the parts of the kernel that the reading
-        found changed, `shaped` the indexes of devices whose qdiscs changed. Sessions that are `faulty` are
-        tried again, some at a time. Raises KernelError."""
+        """Compare the `present` sessions with the last reading of the kernel. `applied` is the state applied
+        before, by session id. `changed` are the parts that the last reading has read again. `shaped` are the
+        indexes of devices whose qdiscs changed. `faulty` are the ids of sessions with a fault: at most
+        _MAX_RETRIES of them are repaired again. Raises KernelError."""
         retried, due = set(faulty[:_MAX_RETRIES]), self._select_due(present, shaped)
         failed = set(faulty)
         is_quiet = not (changed or failed or self._is_lacking) and present == applied
@@ -149,8 +152,8 @@ class Comparison:
         return [] if link is None else [route for _, route in self._plane.list_routes(wanted, link.ifindex)]
 
     def _select_due(self, present: Mapping[int, WantedSession], shaped: Set[int]) -> set[int]:
-        """Return the ids of the sessions whose rates and redirect are compared now: the next ones of the
-        round, and those whose devices are `shaped`."""
+        """Return the ids of the sessions whose rates and redirect are compared now: the next sessions of the
+        round, and sessions whose device index is in `shaped`."""
         now = self._now()
         number = min(len(present), int(len(present) * (now - self._stopped_at) / _ROUND_SECONDS) + 1)
         start = self._position % (len(present) or 1)
@@ -163,7 +166,8 @@ class Comparison:
 
 
 def _find_lack(wanted: WantedSession, state: KernelState) -> tuple[Place, str] | None:
-    """Return what a session needs and the data plane cannot make, with the reason."""
+    """Return the device that a session needs but the data plane cannot create, with the reason; None if no
+    device is missing."""
     if wanted.access_interface not in state.links:
         return Place(FaultKind.VLAN, wanted.access_interface), "there is no such device"
     link = state.links.get(wanted.device)
@@ -174,26 +178,27 @@ def _find_lack(wanted: WantedSession, state: KernelState) -> tuple[Place, str] |
 
 
 class DesiredState(Protocol):
-    """Sessions that must be in the kernel. Thread-safe."""
+    """Wanted state: the sessions that must be in the kernel. Thread-safe."""
 
     def get_wanted(self) -> Mapping[int, WantedSession]:
-        """Return the sessions by id. Nobody changes the mapping afterwards."""
+        """Return the wanted sessions by id. The returned mapping never changes."""
 
     def is_complete(self) -> bool:
-        """Return True if every source has replied since the start: what belongs to no session is surplus."""
+        """Return True if every source has replied since the start of the core. Only then, kernel state
+        without a session is surplus."""
 
     def is_fresh(self) -> bool:
-        """Return True if every source replied to the last request: no session is stale."""
+        """Return True if every source replied to the last request, so that no session is stale."""
 
     def restore_vlan(self, interface: str) -> bool:
-        """Make the device of a VLAN again. Return False if the VLAN is none of the gateway's. Raises
-        GatewayApiError, with a text for the log."""
+        """Recreate the network device of a VLAN. Return False if the VLAN does not belong to the gateway.
+        Raises GatewayApiError if the device cannot be created."""
 
 
 class Reconciler:
-    """Thread that makes the state of new sessions, removes that of former ones, and repairs what differs. A
-    session that is made for the first time is no repair. `fault_register` has the repairs and the faults. Any
-    thread may call `apply_soon` and `stop`."""
+    """Thread that creates the kernel state of new sessions, removes the state of ended sessions, and repairs
+    state that differs from the wanted state. The first creation of a session does not count as a repair.
+    `fault_register` has the repairs and the faults. Any thread may call `apply_soon` and `stop`."""
 
     def __init__(self, plane: DataPlane, desired: DesiredState, clock: Clock) -> None:
         self.fault_register = FaultRegister(clock.wall)
@@ -218,7 +223,7 @@ class Reconciler:
         self._take_shaped: Callable[[], set[int]] = set
 
     def apply_soon(self, *ids: int) -> None:
-        """Apply sessions that are new, different or gone, within a moment."""
+        """Make `run` apply sessions immediately. `ids` are the ids of new, changed or ended sessions."""
         with self._work:
             now = self._now()
             for id in ids:
@@ -233,7 +238,7 @@ class Reconciler:
             self._work.notify()
 
     def run(self, crew: Crew) -> None:
-        """Reconcile until `stop`. The state of the sessions stays."""
+        """Reconcile until `stop` is called. The kernel state of the sessions stays afterwards."""
         with Watcher() as watcher:
             self._take_shaped, self._is_watching = watcher.take_shaped, True
             thread = crew.start(lambda: self._watch(watcher), "kernel watcher")
@@ -245,7 +250,8 @@ class Reconciler:
                 thread.join()
 
     def sweep(self) -> None:
-        """Compare all sessions, and repair what differs, or a part of it. Raises KernelError."""
+        """Compare all sessions with the kernel, and repair differences: at most _REPAIRS_PER_SWEEP sessions
+        in one call. Raises KernelError."""
         started = self._now()
         # Before the sessions: a source that replies in between has its sessions in the next sweep.
         is_complete, is_fresh = self._desired.is_complete(), self._desired.is_fresh()
@@ -282,7 +288,9 @@ class Reconciler:
         if is_complete and found.routes is not None:
             removed = self._plane.remove_surplus(self._comparison.state, found.routes)
             if removed:
-                _log.info("removed what belongs to no session: %s", join_names(removed, MAX_NAMES))
+                _log.info(
+                    "removed kernel state that belongs to no session: %s", join_names(removed, MAX_NAMES)
+                )
         self.fault_register.report()
         with self._work:
             now = self._now()
@@ -348,7 +356,8 @@ class Reconciler:
             self._plane.remove(*gone)
 
     def _note_missing(self, missing: Mapping[int, tuple[Place, str]], now: float, is_fresh: bool) -> None:
-        """Restore missing VLANs, and report what is missing longer than _GRACE_SECONDS as faults."""
+        """Recreate VLANs that are missing longer than _GRACE_SECONDS, and record devices that stay missing as
+        faults."""
         # While a source does not reply, its sessions may be over: the time does not count.
         self._missing = {id: self._missing.get(id, now) if is_fresh else now for id in missing}
         reasons: dict[Place, str | None] = {}
@@ -362,7 +371,8 @@ class Reconciler:
             self.fault_register.set_faults(id, {} if left is None else {place: left})
 
     def _restore_vlan(self, place: Place, reason: str) -> str | None:
-        """Make a VLAN again. Return None, or the reason why the VLAN is still missing."""
+        """Recreate the device of a VLAN. Return None on success, or the reason why the device is still
+        missing."""
         try:
             if not self._desired.restore_vlan(place.object):
                 return reason
@@ -382,7 +392,8 @@ class Reconciler:
                 self._unread = EVERYTHING
 
     def _repair(self, todo: _Todo) -> bool:
-        """Make or repair sessions in batches. Return False if others have to come first."""
+        """Create or repair the state of sessions in batches. Return False if the rest must wait for new
+        sessions or for the next sweep."""
         for first in range(0, len(todo), _SESSIONS_PER_BATCH):
             if first and (first >= _REPAIRS_PER_SWEEP or self._changed):
                 return False

@@ -33,7 +33,7 @@ _DEFAULT_NETWORK = IPv4Network("0.0.0.0/0")
 
 
 class RouteState(NamedTuple):
-    """Routes that the kernel has, of those that may belong to sessions."""
+    """Routes in the kernel that may belong to sessions."""
 
     #: Those that the core added.
     own: Set[FibEntry]
@@ -50,14 +50,15 @@ class RouteState(NamedTuple):
         return cls(own, devices)
 
     def has(self, route: FibEntry) -> bool:
-        """Return True if the core has the route, or others have one to the same device in the main table."""
+        """Return True if the kernel has the route. A route that another program added to the main table
+        counts if its destination and device are the same."""
         return route in self.own or (
             route.table == MAIN_TABLE and self.others.get((route.destination, route.length)) == route.ifindex
         )
 
 
 class SessionRoutes:
-    """Routes of sessions in the kernel. Thread-safe. Methods raise KernelError."""
+    """Manager of the routes of sessions in the kernel. Thread-safe. Methods raise KernelError."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
@@ -76,8 +77,9 @@ class SessionRoutes:
         return {entry for each in _FAMILIES for entry in self._reader.read_fib_entries(each, OWN_PROTOCOL)}
 
     def add(self, routes: Sequence[FibEntry], known: RouteState | None = None) -> list[int | None]:
-        """Add routes to sessions, in place of those to elsewhere. Return for each the error number, 0 for
-        none, and None if the route was there. The routes in the kernel may be `known`."""
+        """Add routes, and replace routes with the same destination on another device. Return one value per
+        route: the error number, 0 for success, or None if the route existed before. `known` is the state of
+        the kernel, if the caller has read it."""
         codes: list[int | None] = list(try_changes("add routes", list(map(fib.add_route, routes))))
         present = [number for number, code in enumerate(codes) if code == errno.EEXIST]
         devices = {routes[number].ifindex for number in present}
@@ -96,7 +98,7 @@ class SessionRoutes:
         return codes
 
     def replace(self, routes: Iterable[FibEntry]) -> list[KernelError]:
-        """Put routes in place of those to elsewhere, and return the refusals of the kernel."""
+        """Add or replace routes, and return the refusals of the kernel."""
         routes = list(routes)
         codes = try_changes("replace routes", [fib.replace_route(route) for route in routes])
         return [
@@ -106,7 +108,7 @@ class SessionRoutes:
         ]
 
     def remove(self, routes: Iterable[FibEntry]) -> list[FibEntry]:
-        """Remove routes of the core, and return those that were there."""
+        """Remove routes of the core from the kernel, and return the removed routes."""
         routes = list(routes)
         codes = try_changes("remove routes", [fib.delete_route(route) for route in routes])
         return [route for route, code in zip(routes, codes, strict=True) if code == 0]
@@ -124,8 +126,8 @@ class SessionRoutes:
 
 
 def find_surplus(found: Set[FibEntry], expected: Set[FibEntry]) -> list[FibEntry]:
-    """Return the routes that are not expected, without those that differ from an expected one in gateway or
-    source alone: to delete such a route would delete the expected one."""
+    """Return the routes in `found` that are not expected. A route that differs from an expected route only in
+    gateway or source is left out, because the kernel would delete the expected route instead."""
     kept = {(route.table, route.destination, route.length, route.ifindex) for route in expected}
     return [
         route
@@ -135,14 +137,15 @@ def find_surplus(found: Set[FibEntry], expected: Set[FibEntry]) -> list[FibEntry
 
 
 def format_destination(route: FibEntry) -> str:
-    """Return the destination with the length of its prefix, and "unreachable" before it as in `ip route`."""
+    """Return the destination in the notation of `ip route`: `192.0.2.0/24` or `unreachable 192.0.2.0/24`."""
     family = socket.AF_INET if len(route.destination) == 4 else socket.AF_INET6
     type = "unreachable " if route.is_unreachable else ""
     return f"{type}{socket.inet_ntop(family, route.destination)}/{route.length}"
 
 
 def make_unreachable(table: int, networks: Iterable[IPv4Network | IPv6Network]) -> list[FibEntry]:
-    """Return a route to each network that refuses packets for which the table has no other route."""
+    """Return an unreachable route to each network: the kernel refuses packets for which the table has no more
+    specific route."""
     return [
         FibEntry(table, each.network_address.packed, each.prefixlen, 0, None, None, is_unreachable=True)
         for each in networks
@@ -150,31 +153,31 @@ def make_unreachable(table: int, networks: Iterable[IPv4Network | IPv6Network]) 
 
 
 def add_pool_routes(routes: Set[FibEntry], own_routes: Set[FibEntry]) -> Outcome:
-    """Add the unreachable routes of pools to the main table, without those that are there: they refuse
-    packets to addresses of subscribers that have no session. Raises KernelError.
+    """Add the missing unreachable routes of pools to the main table. These routes refuse packets to
+    subscriber addresses without a session. Raises KernelError.
 
-    The rest of the network sends the whole pool here. Without the route, a packet to an address without a
-    session would leave by the default route, and come back, until its TTL is over. Each route to a session is
-    more specific, and each other route to the pool has a better metric."""
+    The rest of the network routes the whole pool to the gateway. Without the unreachable route, a packet to
+    an address without a session would loop between the gateway and its default router until the TTL expires.
+    The route of a session is more specific, and any other route to the pool has a better metric."""
     missing = [(format_destination(route), fib.replace_route(route)) for route in routes - own_routes]
     return _apply(FaultKind.POOL, "add the route", missing)
 
 
 class Steering:
-    """Steering of sessions to a CGNAT appliance, by a routing table and one policy rule; two while a commit
-    of another range waits for its confirmation. One thread calls at a time.
+    """Steering of sessions to a CGNAT appliance, by a routing table and one policy rule for each source
+    range. There are two ranges while a commit of a new range waits for its confirmation. Not thread-safe.
 
-    `ip rule from SOURCE_RANGE lookup TABLE`: packets from an address of the range go by the table. The table
-    has the route to the appliance, and a host route for each steered session: a packet from one of them to
-    another, or from an address of the gateway in the range, must not go to the appliance. Nor must one to an
-    address of the range without a session, which the appliance would send back: for these, the route to the
-    range is unreachable. While the route to the appliance is missing, an unreachable default route keeps
-    packets from the main table: shared addresses must not leave the provider's network (RFC 6598 section 4).
-    The links stay as they are: to enslave one to a VRF would take it down and up.
+    `ip rule from SOURCE_RANGE lookup TABLE` makes the kernel route packets with a source address in the range
+    by the table. The table has the default route to the appliance, and a host route for each steered session,
+    so that packets between two subscribers, or from the gateway to a subscriber, do not go to the appliance.
+    The table also has an unreachable route to the range, because the appliance would send back a packet to an
+    address without a session. While the route to the appliance is missing, an unreachable default route keeps
+    packets out of the main table: shared addresses must not leave the provider's network (RFC 6598 section
+    4). Links are not enslaved to a VRF, because that would take each link down and up.
 
     The kernel compares each packet with all rules, one after the other. A rule `iif DEVICE` for each of
-    10,000 sessions would add 55 us to every packet. One rule adds nothing that can be measured, and the table
-    finds a host route by the bits of the address.
+    10,000 sessions would add 55 us to every packet. One rule adds no measurable time, and the lookup of a
+    host route does not depend on the number of sessions.
     """
 
     def __init__(self, reader: KernelReader) -> None:
@@ -183,26 +186,29 @@ class Steering:
         self._cgnat: Cgnat | None = None
 
     def make_host_route(self, address: IPv4Address, ifindex: int) -> FibEntry | None:
-        """Return the route of a session in the table; None for a session that is not steered."""
+        """Return the host route of a session in the steering table, or None if the session is not steered."""
         cgnat = self._cgnat
         if cgnat is None or not any(address in network for network in cgnat.source_ranges):
             return None
         return FibEntry(cgnat.vrf_table, address.packed, address.max_prefixlen, ifindex, None, None)
 
     def configure(self, cgnat: Cgnat) -> int | None:
-        """Replace the configuration, not yet in the kernel. Return the table that is no longer in use."""
+        """Set the configuration; `repair` brings it into the kernel. Return the routing table that is no
+        longer used, or None."""
         before, self._cgnat = self._cgnat, cgnat if cgnat.enabled else None
         if before is None or (cgnat.enabled and cgnat.vrf_table == before.vrf_table):
             return None
         return before.vrf_table
 
     def list_routes(self) -> set[FibEntry]:
-        """Return the routes of no session; without the one to the appliance if its interface is gone."""
+        """Return the steering routes that belong to no session. The route to the appliance is left out while
+        its interface is missing or down."""
         return set(self._find_routes()[0])
 
     def repair(self, rules: Iterable[Rule], own_routes: Set[FibEntry]) -> Outcome:
-        """Make the rules, and the routes of no session, what they must be. The kernel has `rules` and
-        `own_routes`. Former rules go after the new ones are there, and stay if a new one is refused."""
+        """Add the missing steering rules and routes, and remove former rules. `rules` and `own_routes` are
+        the current rules and routes in the kernel. Former rules stay if the kernel refuses a new rule or
+        route."""
         routes, error = self._find_routes()
         failed = {} if error is None else {Place(FaultKind.STEERING, str(_DEFAULT_NETWORK)): error}
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_RULE_PRIORITY, OWN_PROTOCOL)]
@@ -224,9 +230,9 @@ class Steering:
         return Outcome(changed, {**failed, **refused})
 
     def _find_routes(self) -> tuple[list[FibEntry], NoDevice | None]:
-        """Return the routes of no session, and the error without the one to the appliance. While the
-        interface is down, the kernel takes no route on it, and reports the same error as for a wrong
-        gateway."""
+        """Return the steering routes that belong to no session. If the route to the appliance is not
+        possible, also return the reason. A down interface is detected here, because the kernel reports the
+        same error for a down interface as for a wrong gateway."""
         cgnat = self._cgnat
         if cgnat is None:
             return [], None
@@ -243,7 +249,8 @@ class Steering:
 
 
 def _apply(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]]) -> Outcome:
-    """Make changes of named objects. One that is there already, or gone, is no change and no failure."""
+    """Make changes of named objects. An object that already exists, or is already removed, counts neither as
+    changed nor as failed."""
     codes = try_changes(f"{verb} {changes[0][0]}", [change for _, change in changes]) if changes else []
     places = [(Place(kind, name), code) for (name, _), code in zip(changes, codes, strict=True)]
     return Outcome(

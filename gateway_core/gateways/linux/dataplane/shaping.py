@@ -1,9 +1,10 @@
-"""Shaping of sessions: downstream on the session's device, upstream on an IFB of its own.
+"""Shaping of sessions: downstream on the session's device, upstream on an IFB device that belongs to the
+session.
 
-Each of both devices has TBF as root, and fq_codel in it. What arrives from the subscriber is redirected to
-the IFB. Rates change in place: no qdisc goes, no packet is lost. HTB would do as well, but takes longer to
-make: for each thing that filters can be attached to, as HTB and each of its classes, the kernel walks a list
-of all others. TBF has none.
+Both devices have TBF as root qdisc, with fq_codel below it. Packets from the subscriber are redirected to the
+IFB. A rate is changed in place, so that no qdisc is removed and no packet is lost. HTB would shape equally
+well, but takes longer to create: for each filter block, as HTB and each of its classes have, the kernel walks
+a list of all filter blocks. TBF has no filter block.
 """
 
 import errno
@@ -69,7 +70,8 @@ _GONE_CODES = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
 
 
 class Limits(NamedTuple):
-    """Limits of a session with a device. 0 is no limit, and 8,000 the lowest."""
+    """Rate limits of a session, with its device. A rate of 0 means no limit. Rates below 8,000 bit/s are
+    raised to 8,000."""
 
     link: Link
     ifb: str
@@ -80,7 +82,7 @@ class Limits(NamedTuple):
 
 @dataclass(eq=False)
 class Direction:
-    """Direction of a session while it is shaped, and whether it was changed or failed."""
+    """Work on one traffic direction of a session: the limit, the devices, and the result."""
 
     step: str
     #: The index of the session's device.
@@ -96,16 +98,16 @@ class Direction:
 
 
 class _NotAnIfb(KernelError):
-    """Another kind of device has the name of an IFB."""
+    """Refusal of a change: a device with the name of an IFB is not an IFB."""
 
     def __init__(self, step: str) -> None:
         super().__init__(step, "it is not an IFB")
 
 
 class Shaper:
-    """Shaper of sessions, many at once: one kind of change after the other, in the order that costs the
-    kernel least. A refusal ends the work on one direction of one session. Thread-safe. Methods raise
-    KernelError when the kernel cannot be reached."""
+    """Shaper of many sessions at once. Changes of one kind are sent together, in the order that costs the
+    kernel least time. A refusal by the kernel ends the work on one direction of one session only.
+    Thread-safe. Methods raise KernelError when the kernel cannot be reached."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
@@ -115,8 +117,9 @@ class Shaper:
         self._has_fq_codel: bool | None = None
 
     def shape(self, sessions: Sequence[Limits]) -> list[tuple[Direction, Direction]]:
-        """Limit what is sent to each session, and what the session sends. No two sessions have the same
-        device. The error of a direction is NoDevice when a device was removed meanwhile."""
+        """Set the downstream and upstream limits of sessions. Return the two directions of each session,
+        downstream first. No two sessions may have the same device. The error of a direction is NoDevice if a
+        device was removed during the change."""
         pairs = [_make_directions(each) for each in sessions]
         down, up = [down for down, _ in pairs], [up for _, up in pairs]
         limited_up = [each for each in up if each.limit is not None]
@@ -136,14 +139,16 @@ class Shaper:
     def make_qdisc_entries(
         self, ifindex: int, ifb: int
     ) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
-        """Return the downstream and upstream qdiscs of a session, by the indexes of its device and IFB."""
+        """Return the downstream and upstream qdiscs that a session must have. `ifindex` and `ifb` are the
+        indexes of its device and its IFB."""
         down, up = self._make_limit_entries(ifindex), self._make_limit_entries(ifb)
         return down, (QdiscEntry(ifindex, INGRESS, _INGRESS_QDISC.handle, _INGRESS_QDISC.kind), *up)
 
     def is_exact(
         self, link: LinkEntry, ifb: LinkEntry | None, down_bps: int, up_bps: int, profile: OverheadProfile
     ) -> bool:
-        """Return True if a session has these rates and the redirect. The session has all qdiscs."""
+        """Return True if the kernel has these rates and the redirect of a session. The caller has checked
+        that all qdiscs of the session exist."""
         limit = partial(_make_limit, profile=profile, link=link)
         down, up = self._reader.find_qdiscs([(link.ifindex, ROOT), (0 if ifb is None else ifb.ifindex, ROOT)])
         if down_bps and down != _make_tbf(limit(down_bps)):
@@ -158,8 +163,9 @@ class Shaper:
         )
 
     def unshape(self, *sessions: tuple[str, str]) -> None:
-        """Remove all limits of sessions, by the names of device and IFB. The devices may be gone. The kernel
-        takes 20 ms for each IFB alone, and as long for many at once. Raises the first error."""
+        """Remove all limits of sessions. Each session is the name of its device and the name of its IFB; both
+        devices may be missing. The kernel needs 20 ms to remove one IFB, and 20 ms to remove many IFBs
+        together. Raises the first error."""
         step = f"remove the limits of {len(sessions)} sessions"
         found = self._reader.find_links([interface for interface, _ in sessions])
         going = [
@@ -180,8 +186,9 @@ class Shaper:
     def remove_surplus(
         self, present: Mapping[str, LinkEntry], qdiscs: Iterable[QdiscEntry], kept: Container[object]
     ) -> list[str]:
-        """Remove IFBs named like ours, and limits of devices that are redirected to one, unless their names
-        are kept. Return the names. The kernel has the links that are `present`, and `qdiscs`."""
+        """Remove IFBs with the gateway's name prefix, and the limits of devices that are redirected to such
+        an IFB. Devices with a name in `kept` stay. `present` and `qdiscs` are the links and qdiscs in the
+        kernel. Return the names of the removed devices."""
         names = {link.ifindex: name for name, link in present.items()}
         ifbs = {index for index, name in names.items() if name.startswith(IFB_PREFIX)}
         surplus = {}
@@ -201,7 +208,7 @@ class Shaper:
         return list(removed)
 
     def _find_ifbs(self, directions: Sequence[Direction]) -> list[Direction]:
-        """Make the IFBs that are missing, and return the directions whose IFB is down."""
+        """Create the missing IFBs, and return the directions whose IFB is down."""
         for each in directions:
             if len(each.ifb) > MAX_NAME_LENGTH:
                 reason = f"a name has at most {MAX_NAME_LENGTH} bytes"
@@ -228,7 +235,8 @@ class Shaper:
         return root, QdiscEntry(ifindex, _TBF_CLASS, _FQ_CODEL.handle, _FQ_CODEL.kind)
 
     def _set_limits(self, directions: Sequence[Direction]) -> None:
-        """Limit what devices send, from the first change on: first with a plain queue."""
+        """Set the rate limits of devices. The limit works with a plain FIFO queue first, until fq_codel is
+        added."""
         self._place(
             ROOT,
             [
@@ -257,7 +265,10 @@ class Shaper:
             (root,) = self._reader.find_qdiscs([(direction.limited_index, ROOT)])
             if root is not None and root.handle == _TBF_HANDLE:
                 self._has_fq_codel, direction.error = False, None
-                _log.warning("the kernel has no fq_codel: sessions get a plain queue until the core restarts")
+                _log.warning(
+                    "the kernel has no fq_codel, sessions get a plain FIFO queue: "
+                    "load the module sch_fq_codel and restart the core"
+                )
 
     def _set_queues(self, directions: Iterable[Direction]) -> None:
         add = partial(
@@ -270,8 +281,9 @@ class Shaper:
         self._place(_TBF_CLASS, [(each, _FQ_CODEL, add(each.limited_index)) for each in directions])
 
     def _place(self, parent: int, todo: Sequence[tuple[Direction, Qdisc, KernelChange]]) -> None:
-        """Put a qdisc, which a change adds, at a place of each device. A qdisc with the same handle changes
-        in place; another one goes in the same step."""
+        """Set the qdisc under `parent` on each device. `todo` has each direction with its qdisc and the
+        change that adds the qdisc. A qdisc with the same handle is changed in place, any other qdisc is
+        replaced."""
         wanted = {each: (qdisc, add) for each, qdisc, add in todo}
         _, present = _run_changes([(each, add) for each, _, add in todo], {errno.EEXIST})
         found = self._reader.find_qdiscs([(each.limited_index, parent) for each in present])
@@ -342,7 +354,7 @@ class Shaper:
         return [each for each in self._reader.read_filters(ifindex) if each.priority == _REDIRECT_PRIORITY]
 
     def _remove_ifbs(self, directions: Sequence[Direction]) -> None:
-        """Remove IFBs to which no redirect leads any more: its packets would be lost."""
+        """Remove IFBs. The redirects to these IFBs must be removed first, or their packets would be lost."""
         working, changes = _select_working(directions), []
         for each, link in zip(working, self._reader.find_links([each.ifb for each in working]), strict=True):
             if link is not None and link.kind == IFB:
@@ -373,8 +385,9 @@ def _select_working(directions: Iterable[Direction]) -> list[Direction]:
 def _run_changes(
     changes: Sequence[tuple[Direction, KernelChange]], accept: Container[int] = ()
 ) -> tuple[list[Direction], list[Direction]]:
-    """Make changes in this order. Return the directions whose change was made, and those for which the kernel
-    refused it with a number to accept. Any other refusal becomes the error of the direction."""
+    """Make changes in the given order. Return the directions whose change succeeded, and the directions whose
+    change the kernel refused with an error number in `accept`. Any other refusal becomes the error of its
+    direction."""
     made, refused = [], []
     codes = try_changes("shape sessions", [change for _, change in changes])
     for (each, _), code in zip(changes, codes, strict=True):
@@ -389,8 +402,9 @@ def _run_changes(
 
 
 def _make_limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TbfLimit:
-    """Return the limit for packets of a session's device. A profile counts from the IP packet; where the
-    kernel counts the Ethernet header already, it isn't added again."""
+    """Return the TBF limit for a session's device. `bps` is the rate in bits per second. The overhead of a
+    profile is counted from the IP packet, so the Ethernet header is subtracted if the kernel counts it for
+    `link`."""
     rate = max(bps // 8, _MIN_BYTES_PER_SECOND)
     counted = _ETHERNET_HEADER_BYTES if link.has_ethernet_header else 0
     burst = max(int(rate * _BURST_SECONDS), _MIN_BURST_BYTES)
