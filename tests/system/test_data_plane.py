@@ -87,16 +87,12 @@ class Sessions:
         self.restored.append(interface)
         if self.refusal is not None:
             raise GatewayApiError(self.refusal)
-        make_line(interface)
+        make_lines(interface)
         return True
 
 
-def make_line(name: str) -> None:
-    """A device of a session, as a VLAN is one."""
-    make_lines(name)
-
-
 def make_lines(*names: str) -> None:
+    """Make devices of sessions, as VLANs are."""
     ip_batch(
         [
             command
@@ -125,8 +121,7 @@ def others(*numbers: int) -> list[WantedSession]:
 @pytest.fixture
 def namespace() -> Iterator[None]:
     with network_namespace():
-        make_line("acc0")
-        make_line("cgnat0")
+        make_lines("acc0", "cgnat0")
         ip("address add 100.64.0.1/32 dev lo", "address add 10.255.1.1/24 dev cgnat0")
         yield
 
@@ -264,7 +259,7 @@ def test_a_host_route_of_the_kernel_is_enough(plane: DataPlane, sessions: Sessio
 def test_of_two_pppoe_sessions_with_one_address_the_newer_gets_its_packets(
     plane: DataPlane, sessions: Sessions
 ) -> None:
-    make_line("acc1")
+    make_lines("acc1")
     older = replace(WANTED, sets_host_route=False, delegated=())
     newer = replace(older, session_id=8, device="acc1", ifb="ifb-acc1", access_interface="acc1")
     reconciler = Reconciler(plane, sessions, StillClock())
@@ -303,7 +298,7 @@ def test_a_changed_session_has_nothing_of_before(
 
 
 def test_a_session_that_moves_leaves_nothing_on_its_former_device(plane: DataPlane) -> None:
-    make_line("acc1")
+    make_lines("acc1")
     plane.apply(WANTED)
     plane.apply(replace(WANTED, device="acc1", ifb="ifb-acc1"))
     assert "acc0" not in routes()
@@ -380,7 +375,7 @@ def test_a_refused_route_does_not_refuse_a_new_rate(plane: DataPlane) -> None:
 def test_an_address_that_a_newer_session_has_no_more_is_that_of_an_older_one(
     plane: DataPlane, is_first: bool
 ) -> None:
-    make_line("acc1")
+    make_lines("acc1")
     older = replace(
         WANTED, session_id=5, device="acc1", ifb="ifb-acc1", address=IPv4Address("100.64.0.5"), delegated=()
     )
@@ -456,7 +451,7 @@ def test_what_costs_a_question_for_each_session_is_found_within_a_minute(
 ) -> None:
     names = [f"acc{number}" for number in range(1, 12)]
     for number, name in enumerate(names, 8):
-        make_line(name)
+        make_lines(name)
         sessions.present = {
             **sessions.present,
             number: replace(
@@ -533,7 +528,7 @@ def test_new_sessions_do_not_delay_the_next_comparison(
 
 
 def test_a_new_session_is_applied_and_a_former_one_removed(running: Reconciler, sessions: Sessions) -> None:
-    make_line("acc1")
+    make_lines("acc1")
     new = replace(WANTED, session_id=8, device="acc1", ifb="ifb-acc1", access_interface="acc1")
     sessions.present = {8: new}
     running.apply_soon(7, 8)
@@ -558,7 +553,7 @@ def test_many_new_sessions_are_not_compared_after_each_few(
     bare = replace(WANTED, rate_down=0, rate_up=0, delegated=())
     for number in range(20, 28):
         name, address = f"acc{number}", IPv4Address(f"100.64.0.{number}")
-        make_line(name)
+        make_lines(name)
         new = replace(bare, session_id=number, device=name, ifb=f"ifb-{name}", address=address)
         sessions.present = {**sessions.present, number: new}
     clock.now += 5
@@ -750,7 +745,7 @@ def test_after_a_restart_the_routes_of_many_sessions_are_asked_for_at_once(
 
 
 def test_a_comparison_alone_applies_and_removes_sessions(reconciler: Reconciler, sessions: Sessions) -> None:
-    make_line("acc1")
+    make_lines("acc1")
     new = replace(WANTED, session_id=8, device="acc1", ifb="ifb-acc1", access_interface="acc1")
     sessions.present = {8: new}
     reconciler.sweep()
@@ -787,7 +782,7 @@ def test_the_next_session_on_a_device_keeps_what_it_can(running: Reconciler, ses
 def test_a_device_that_the_kernel_told_of_is_looked_at_before_its_turn(
     reconciler: Reconciler, plane: DataPlane, clock: StillClock
 ) -> None:
-    make_line("acc1")
+    make_lines("acc1")
     other = replace(
         WANTED,
         session_id=8,
@@ -877,7 +872,7 @@ def test_a_missing_way_to_the_appliance_is_a_fault_of_no_session(reconciler: Rec
     (fault,) = reconciler.fault_register.list_faults()
     assert (fault.kind, fault.object, fault.session_id) == (FaultKind.STEERING, "0.0.0.0/0", None)
     assert "unreachable default table 100" in routes()
-    make_line("cgnat0")
+    make_lines("cgnat0")
     ip("address add 10.255.1.1/24 dev cgnat0")
     reconciler.sweep()
     assert reconciler.fault_register.list_faults() == []
@@ -965,7 +960,7 @@ def test_a_device_that_is_down_gets_its_routes_back_when_it_is_up(
 
 def left_over() -> None:
     """What an earlier life left."""
-    make_line("acc9")
+    make_lines("acc9")
     ip(
         "link add ifb-acc8 type ifb",
         "link add ifb-acc9 type ifb",
@@ -1031,7 +1026,7 @@ def test_many_repairs_of_a_kind_are_one_line(
 ) -> None:
     def other(number: int) -> WantedSession:
         name = f"acc{number}"
-        make_line(name)
+        make_lines(name)
         return replace(
             WANTED, session_id=number, device=name, ifb=f"ifb-{name}", access_interface=name,
             address=None, delegated=(),
