@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from gateway_contract.core.health import FaultKind, PacketDrops, TriggerRefusal
-from tests.support.faulty_gateway import (
+from tests.support.prometheus import samples
+from tests.support.running_gateway import (
     DELAYS,
     DROPS,
     FAULTS,
@@ -24,7 +25,6 @@ from tests.support.faulty_gateway import (
     faulty_gateway,
     held,
 )
-from tests.support.prometheus import samples
 from tests.support.stack import Api, running_api, running_core
 
 ORDERED: list[dict[str, Any]] = sorted(msgspec.to_builtins(FAULTS), key=itemgetter("since", "object", "kind"))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.by_api import disconnect, set_value, with_a_name
-from tests.support.faulty_gateway import DEPENDENCIES, faulty_gateway
 from tests.support.histories import down, failed, remember, remember_failures
+from tests.support.running_gateway import DEPENDENCIES, faulty_gateway
 from tests.support.shell import Shell
 from tests.support.stack import Api, wait_for
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from gateway_contract.core.health import DependencyState
-from tests.support.faulty_gateway import DEPENDENCIES, faulty_gateway
 from tests.support.prometheus import samples
+from tests.support.running_gateway import DEPENDENCIES, faulty_gateway
 from tests.support.stack import Api
 
 DETAIL = "/system/health/detail"

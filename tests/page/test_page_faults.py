@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.support.browser import PHONE, Screen, screen
-from tests.support.faulty_gateway import FAULTS, faulty_gateway
+from tests.support.running_gateway import FAULTS, faulty_gateway
 from tests.support.stack import Api
 
 #: How the dependencies of the faulty core look.

@@ -26,7 +26,7 @@ from gateway_core.commands import lab
 from gateway_core.gateways.lab.gateway import LabGateway
 from gateway_core.gateways.protocols import fault_rows
 from gateway_core.records.paging import Rows
-from tests.support.faulty_gateway import (
+from tests.support.running_gateway import (
     DELAYS,
     DEPENDENCIES,
     DROPS,
@@ -47,7 +47,7 @@ def _hold(method: str) -> None:
 
 
 class FaultyGateway(LabGateway):
-    """A lab with the faults, repairs and sources of `faulty_gateway`."""
+    """A lab with the faults, repairs and sources of `running_gateway`."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)

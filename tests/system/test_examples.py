@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateway_contract.version import VERSION
-from tests.support.faulty_gateway import SOURCES, STALE, faulty_gateway
 from tests.support.receivers import Receiver, answer
-from tests.support.running_gateway import Gateway
+from tests.support.running_gateway import SOURCES, STALE, Gateway, faulty_gateway
 from tests.support.shell import CHECK, Shell
 from tests.support.stack import Api, running_stack
 
