@@ -103,9 +103,7 @@ def test_a_change_of_the_rate_shapes_before_its_reply_and_a_limit_that_goes_come
     tc("qdisc del dev ppp1 root")
     wait_for("the repair", lambda: core.repairs() == {"shaper": 1})
     assert rates() == changed
-    wait_for(
-        "its line in the log", lambda: re.search("repaired kernel state of kind shaper: ppp1", core.log())
-    )
+    wait_for("its line in the log", lambda: re.search("repaired .*shaper: ppp1", core.log()))
 
 
 def test_a_trunk_that_comes_late_is_set_up_and_one_that_an_operator_set_down_is_not(core: LinuxCore) -> None:

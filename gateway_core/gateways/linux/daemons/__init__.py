@@ -1,1 +1,1 @@
-"""Daemons beside the core: their configuration at a commit, and the sessions of the sources among them."""
+"""Daemons that the core configures at a commit, and the sessions of the daemons that are sources."""

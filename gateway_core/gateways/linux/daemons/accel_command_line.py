@@ -1,12 +1,12 @@
-"""Command line of accel-ppp 1.14 on TCP, and its replies: the table of sessions, and the statistics.
+"""Client of the TCP command line of accel-ppp 1.14, and parsers of its replies: session table and statistics.
 
-The command line has neither a prompt nor an end marker, and says nothing to a wrong password. So a connection
-carries one command between two `show version`: the version before the reply is the proof of life, and the
-version after it proves that the reply is whole. Before its first `reload` with a password, accel-ppp has
-none, and takes the password for a command that it does not know.
+The command line has neither a prompt nor an end marker, and does not report a wrong password. So each
+connection carries one command between two `show version` commands. The first version proves that accel-ppp
+replies, and the second version proves that the reply is complete. Until its first `reload` with a password,
+accel-ppp has no password, and treats the password line as an unknown command.
 
-A subscriber chooses the user name, and may put anything but NUL into it: line ends, `|`, bytes that are not
-UTF-8. So a table is cut at byte offsets, before it is decoded.
+A subscriber chooses the user name, which may contain anything but NUL: line ends, `|`, bytes that are not
+UTF-8. So a table is split at byte offsets before its cells are decoded.
 """
 
 import math
@@ -107,11 +107,11 @@ _LATELY_SECONDS = 300.0
 
 
 class UnreadableReply(UnreadableEntry):
-    """Reply that is cut, or not in the format of accel-ppp; or an entry of a reply."""
+    """Error of a reply, or of one entry in a reply: truncated, or not in the format of accel-ppp."""
 
 
 class UnknownColumn(UnreadableReply):
-    """Column that `show sessions` does not have: the module that brings it is not loaded."""
+    """Error of `show sessions`: accel-ppp has not loaded the module that adds a requested column."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -119,7 +119,8 @@ class UnknownColumn(UnreadableReply):
 
 
 class Endpoint(NamedTuple):
-    """Address and port of a command line. There is no host name: a gateway may have no resolver."""
+    """IPv4 address and TCP port of a command line. A host name is not possible, because a gateway may have no
+    DNS resolver."""
 
     host: IPv4Address
     port: int
@@ -129,8 +130,9 @@ class Endpoint(NamedTuple):
 
 
 class CommandLine:
-    """Client of the command line. It runs one command at a time: accel-ppp queues one connection only.
-    `password` is that of `[cli]`. Raises ValueError for a password that is not one line of ASCII."""
+    """Client of the command line. Thread-safe: commands run one after the other, because accel-ppp queues
+    only one connection. `password` is the password in the section `[cli]`. Raises ValueError if the password
+    is not one line of ASCII."""
 
     def __init__(
         self, endpoint: Endpoint, *, password: str | None = None, timeout: float = _TIMEOUT_SECONDS
@@ -143,9 +145,9 @@ class CommandLine:
         self._lock = threading.Lock()
 
     def run(self, command: str, within: float = math.inf) -> bytes:
-        """Return the reply to a command, which may be the text of an error. The limit is `within` seconds, or
-        the timeout if that is less. Raises SourceUnavailable, and ValueError for a command that is not one
-        line of ASCII."""
+        """Run a command and return the reply, which may be an error text. The time limit is `within` seconds
+        or the timeout, whichever is shorter. Raises SourceUnavailable if no complete reply arrives in time,
+        and ValueError if the command is not one line of ASCII."""
         if not _COMMAND.fullmatch(command):
             raise ValueError(f"not a command of accel-ppp: {command!r}")
         lines = (*self._login, _PROOF, command, _PROOF, "exit")
@@ -169,7 +171,8 @@ class CommandLine:
             raise SourceUnavailable(f"{failed}: {error}") from error
 
     def _exchange(self, request: bytes, deadline: float) -> bytes:
-        """Return all that accel-ppp sends until it hangs up. Raises OSError and UnreadableReply."""
+        """Send a request, and return all bytes until accel-ppp closes the connection. Raises OSError, and
+        UnreadableReply if the reply is too long."""
 
         def seconds_left() -> float:
             if (left := deadline - time.monotonic()) <= 0:
@@ -193,8 +196,9 @@ class CommandLine:
 
 
 def load_password(file: Path) -> str:
-    """Return the password in a file that `[cli]` includes. Create the file if it has none, for its owner and
-    root. Raises SourceRefused."""
+    """Return the password in the file that the section `[cli]` includes. If the file has no password, write a
+    new password to a file that only its owner and root can read. Raises SourceRefused if the file cannot be
+    read or written."""
     try:
         if file.exists() and (kept := _PASSWORD.fullmatch(file.read_text("latin-1"))):
             return kept[1]
@@ -207,7 +211,8 @@ def load_password(file: Path) -> str:
 
 
 def extract_reply(received: bytes) -> bytes:
-    """Return the reply between two versions. Raises UnreadableReply."""
+    """Return the part of `received` between the two versions. Raises UnreadableReply if a version is
+    missing."""
     if not received:
         raise UnreadableReply("it hung up without a reply, as it does at a wrong password")
     version, _, rest = received.partition(_END)
@@ -219,15 +224,17 @@ def extract_reply(received: bytes) -> bytes:
 
 
 def is_interface(text: str) -> bool:
-    """Return True for the name of an interface that is one plain word in a command and in the configuration:
-    `,` would start options there, `re:` an expression, and `${` a reference."""
+    """Return True if a text is an interface name that is safe in commands and in the configuration of
+    accel-ppp. There, `,` would start options, `re:` a regular expression, and `${` a reference."""
     return _INTERFACE.fullmatch(text) is not None
 
 
 def parse_table(reply: bytes) -> Iterator[dict[str, bytes]]:
-    """Return the cells of each row by column. Raises UnreadableReply.
+    """Yield a map from column name to cell for each row of a table. Raises UnreadableReply if the reply is
+    not a table.
 
-    Header, ruler and all rows are equally long: so the text of a cell can neither add a row nor move a cell.
+    Header, ruler and all rows have the same length, so the text of a cell can neither add a row nor move
+    another cell.
     """
     if unknown := _UNKNOWN_COLUMN.fullmatch(reply):
         raise UnknownColumn(unknown[1].decode())
@@ -256,8 +263,9 @@ def parse_table(reply: bytes) -> Iterator[dict[str, bytes]]:
 def parse_sessions(
     reply: bytes, now: int, former: Mapping[str, SourceSession] = NO_SESSIONS
 ) -> list[SourceSession]:
-    """Return the sessions that are up, from a table with COLUMNS at the epoch second `now`. A session of
-    which only the `sid` can be read is as it was in `former`. Raises UnreadableReply."""
+    """Return the sessions that are up, from a table with COLUMNS that was read at the epoch second `now`. If
+    only the `sid` of a session can be read, the session is taken from `former`. Raises UnreadableReply if no
+    row of the table can be read."""
     found: dict[str, SourceSession] = {}
 
     def parse(cells: Mapping[str, bytes]) -> SourceSession | None:
@@ -313,7 +321,7 @@ def _parse_session(texts: Mapping[str, str], now: int) -> SourceSession:
 
 
 def _decode(cell: bytes) -> str:
-    """Return the text of a cell, with U+FFFD for each byte that is not UTF-8."""
+    """Decode a cell. U+FFFD replaces each byte that is not UTF-8."""
     try:
         return cell.decode()
     except UnicodeDecodeError:
@@ -330,7 +338,7 @@ def _parse_ipv4(text: str) -> str:
 
 @lru_cache(_CACHED_ADDRESSES)
 def _parse_ipv6(text: str) -> tuple[str, str]:
-    """Return an address and its network, from the address with the length of its prefix."""
+    """Parse an address with its prefix length. Return the address and its network."""
     address, _, length = text.partition("/")
     if not _PREFIX_LENGTH.fullmatch(length) or int(length) > 128:
         raise UnreadableReply("an IPv6 address without the length of its prefix")
@@ -348,8 +356,9 @@ def _parse_ipv6(text: str) -> tuple[str, str]:
 
 @lru_cache(_CACHED_ADDRESSES)
 def _parse_delegated(text: str) -> tuple[str, ...]:
-    """Return the delegated prefix: of several, accel-ppp shows the first. Before there is one, the table
-    shows stray memory, so a prefix that no subscriber can have is none: zeros would be the default route."""
+    """Return the delegated prefix as a tuple; an empty tuple if there is none. If a session has several
+    prefixes, accel-ppp shows only the first. Before the delegation, accel-ppp shows uninitialized memory, so
+    a prefix that no subscriber can have is ignored: zeros would become the default route."""
     try:
         prefix = IPv6Network(_parse_ipv6(text)[1]) if text else None
     except UnreadableReply:
@@ -360,9 +369,9 @@ def _parse_delegated(text: str) -> tuple[str, ...]:
 
 
 class RadiusServer(NamedTuple):
-    """State of a RADIUS server. accel-ppp sends nothing to it while `is_given_up`: too many requests timed
-    out in a row. `responses` came since accel-ppp started, `lost_lately` timed out in the last five
-    minutes."""
+    """State of a RADIUS server. While `is_given_up`, accel-ppp sends no requests to the server, because too
+    many requests in a row timed out. `responses` counts responses since the start of accel-ppp, `lost_lately`
+    counts requests that timed out in the last five minutes."""
 
     is_given_up: bool
     responses: int
@@ -370,9 +379,9 @@ class RadiusServer(NamedTuple):
 
 
 class AccelPppRadius:
-    """RadiusClient of accel-ppp, whose statistics do not tell when a response came: one came between two
-    looks if the number of responses grew. `show_stat` returns the reply to `show stat`, and raises
-    SourceUnavailable; `wall` returns epoch seconds."""
+    """RadiusClient of accel-ppp. The statistics have no time of the last response, so a response is detected
+    when the number of responses grows between two calls of `look`. `show_stat` returns the reply to `show
+    stat`, and raises SourceUnavailable. `wall` returns epoch seconds."""
 
     def __init__(self, show_stat: Callable[[], bytes], wall: Callable[[], float]) -> None:
         self._show_stat = show_stat
@@ -414,7 +423,8 @@ class AccelPppRadius:
 
 
 def parse_uptime(reply: bytes) -> int:
-    """Return the seconds since accel-ppp started, from a reply to `show stat`. Raises UnreadableReply."""
+    """Return the uptime of accel-ppp in seconds, from a reply to `show stat`. Raises UnreadableReply if the
+    uptime is missing."""
     found = _UPTIME.match(reply.decode("ascii", "replace"))
     if found is None:
         raise UnreadableReply("the reply to `show stat` does not start with the uptime")
@@ -423,8 +433,8 @@ def parse_uptime(reply: bytes) -> int:
 
 
 def parse_radius_servers(reply: bytes) -> list[RadiusServer]:
-    """Return the servers in a reply to `show stat`, no servers without the module `radius`. Raises
-    UnreadableReply."""
+    """Return the RADIUS servers in a reply to `show stat`; an empty list if accel-ppp has not loaded the
+    module `radius`. Raises UnreadableReply if no server can be read."""
     parse_uptime(reply)
     sections: list[dict[str, str]] = []
     values: dict[str, str] = {}

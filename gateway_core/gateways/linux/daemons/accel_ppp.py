@@ -1,13 +1,15 @@
-"""accel-ppp 1.14: its configuration, and its sessions of PPPoE, and of DHCP by IPoE without a kernel module.
+"""accel-ppp 1.14: its configuration, and its sessions. A session is PPPoE, or DHCP by IPoE without a kernel
+module.
 
-At a commit, accel-ppp reloads if its file differs, which ends no session. A change between RADIUS and local
-subscribers is the exception. accel-ppp loads its modules only when it starts, and with both of them it
-refuses all local subscribers: `radius` without a server denies, `chap-secrets` is not asked then
-(accel-pppd/pwdb.c, accel-pppd/radius/auth.c; tried in both orders). So it restarts once the commit counts,
-which ends all its sessions.
+A commit reloads accel-ppp if the new configuration file differs from the old one. A reload ends no session. A
+change between RADIUS and local subscribers needs a restart, because accel-ppp loads its modules only at the
+start. Both modules cannot be loaded together: `radius` without a server rejects every subscriber, and
+`chap-secrets` is never tried (accel-pppd/pwdb.c, accel-pppd/radius/auth.c; tested in both orders). The
+restart happens after the new configuration has become the running configuration, and ends all sessions of
+accel-ppp.
 
-Sessions are read from the command line, which cuts user names at 127 bytes. accel-ppp reports nothing by
-itself, and never why a session ended.
+Sessions are read from the command line, which truncates user names to 127 bytes. accel-ppp does not notify
+the core of new or ended sessions, and never reports why a session ended.
 """
 
 import logging
@@ -115,8 +117,9 @@ _log = logging.getLogger(__name__)
 
 
 def _cap_pool(network: IPv6Network | None, length: int) -> list[tuple[IPv6Network, int]]:
-    """Return the network of a pool, cut to _MAX_PREFIXES prefixes of a length, with that length; an empty
-    list for no network."""
+    """Return the network of a pool with its prefix length, as a list of one pair; an empty list without a
+    network. `length` is the length of each prefix in the pool. The network is shortened to at most
+    _MAX_PREFIXES prefixes."""
     if network is None:
         return []
     # A prefix that is longer by `n` bits is one of 2**n.
@@ -125,8 +128,8 @@ def _cap_pool(network: IPv6Network | None, length: int) -> list[tuple[IPv6Networ
 
 
 class AccelPppDaemon(SourceDaemon):
-    """accel-ppp, which the operator has built and started. The gateway leaves it alone unless it is a
-    source."""
+    """accel-ppp, which the operator has built and started. Unless accel-ppp is a source, the gateway does not
+    configure it."""
 
     name = "accel-ppp"
     programs: ClassVar = {"accel-pppd": None, "accel-cmd": None}
@@ -242,15 +245,19 @@ class AccelPppDaemon(SourceDaemon):
             else:
                 self._restart_itself()
         except SourceNotRunning as error:
-            _log.warning("accel-ppp does not run, and loads its modules at its next start: %s", error)
+            _log.warning(
+                "accel-ppp is not running, it loads the new authentication module at its next start: %s",
+                error,
+            )
             return
         except (SourceUnavailable, UnreadableReply) as error:
             raise StepFailed(_RESTART, str(error)) from error
-        _log.warning("accel-ppp has restarted, and its sessions have ended: another module authorizes now")
+        _log.warning("accel-ppp restarted to load another authentication module, all its sessions ended")
 
     def _restart_itself(self) -> None:
-        """Have accel-ppp restart itself, and wait for that: it reports nothing, and some builds go on as
-        before. One with sessions of PPPoE did not come back."""
+        """Request that accel-ppp restarts itself, and wait until its uptime shows the restart. Raises
+        StepFailed after _RESTART_SECONDS: some builds ignore the request, and a build with PPPoE sessions did
+        not start again."""
         # An earlier restart may be late, or done by hand: another one would end the new sessions.
         if not self._has_restarted():
             _require_silence(_RESTART, self._command_line.run("restart hard"))
@@ -263,7 +270,7 @@ class AccelPppDaemon(SourceDaemon):
         self._requested_at = None
 
     def _has_restarted(self) -> bool:
-        """Return True if accel-ppp has started since the request."""
+        """Return True if accel-ppp has started since the last restart request."""
         if self._requested_at is None:
             return False
         try:
@@ -273,7 +280,8 @@ class AccelPppDaemon(SourceDaemon):
         return seconds < time.monotonic() - self._requested_at
 
     def _place(self, text: str, limit: TimeLimit, rollback: Rollback) -> None:
-        """Write the file, and note if accel-ppp must restart to run with it."""
+        """Write the configuration file. If accel-ppp needs a restart to use the file, also write
+        _TO_RESTART."""
         with self._restarting:
             if _needs_other_module(self._files.read(_FILE), text):
                 # An accel-ppp that has not restarted yet has the right modules again.
@@ -282,8 +290,8 @@ class AccelPppDaemon(SourceDaemon):
             rollback.add(self._files.place(_FILE, text))
 
     def _is_restart_owed(self, limit: TimeLimit) -> bool:
-        """Return True if a commit needed a restart, and accel-ppp has not started since: after a power cut,
-        it has."""
+        """Return True if a commit needed a restart, and accel-ppp has not started since that commit. After a
+        power cut, accel-ppp has started."""
         note = self._files.read(_TO_RESTART)
         if note is None or not note.strip().isdigit():
             # An earlier version has noted no time.
@@ -300,34 +308,36 @@ class AccelPppDaemon(SourceDaemon):
         try:
             _require_silence(_RELOAD, self._command_line.run("reload", limit.left()))
         except SourceNotRunning as error:
-            _log.warning("accel-ppp does not run, and reads its configuration at its next start: %s", error)
+            _log.warning(
+                "accel-ppp is not running, it reads its new configuration at its next start: %s", error
+            )
         except SourceUnavailable as error:
             raise StepFailed(_RELOAD, str(error)) from error
 
 
 def _require_silence(step: str, reply: bytes) -> None:
-    """Raise StepFailed for a reply, which is the text of an error."""
+    """Raise StepFailed if a reply is not empty: the reply is an error text."""
     if reply:
         raise StepFailed(step, repr(reply.decode("ascii", "replace").strip()))
 
 
 def _needs_other_module(before: str | None, after: str) -> bool:
-    """Return True if an accel-ppp that runs with one file has not loaded the module that another file
-    needs."""
+    """Return True if accel-ppp must load another authentication module: the file `before` loads one of the
+    modules, and the file `after` needs the other."""
     known = _AUTHENTICATION.intersection((before or "").splitlines())
     return bool(known) and known.isdisjoint(after.splitlines())
 
 
 class IpoeInterfaces:
-    """Interfaces of DHCP, in a file that the section `[ipoe]` of accel-ppp's configuration includes, by the
-    last line of the section and of the whole: `$include FILE`. The file outlives this process and accel-ppp.
-    A name in it is served until it leaves the file: accel-ppp keeps its sockets when the interface is
-    removed, and they do not work when it is created again. An expression (`interface=re:`) would never let a
-    name go.
+    """DHCP interfaces of accel-ppp, in a file that the section `[ipoe]` of its configuration includes. The
+    line `$include FILE` is the last line of the configuration. The file stays when the core or accel-ppp
+    ends. accel-ppp serves an interface until its name leaves the file: when the interface is removed and
+    created again, the old sockets do not work. So `interface=re:` is not used, because its names never leave
+    the file.
 
-    `reload` makes accel-ppp read the file, and raises GatewayApiError. It runs on a thread, once for many
+    `reload` makes accel-ppp read the file, and raises GatewayApiError. A thread calls `reload` once for many
     changes, and again after an error, which is logged. The file and its folder are created if they are
-    missing. Raises SourceRefused if that cannot be done."""
+    missing. Raises SourceRefused if the file cannot be read or written."""
 
     def __init__(self, file: Path, reload: Callable[[], None]) -> None:
         self._file = file
@@ -346,7 +356,7 @@ class IpoeInterfaces:
         self._changes.request()
 
     def release(self, interface: str) -> None:
-        """Remove an interface from the file; do nothing if the file does not name it."""
+        """Remove an interface from the file; do nothing if the interface is not in the file."""
         with self._lock:
             if interface not in self._served:
                 return
@@ -395,7 +405,7 @@ def _read_interfaces(file: Path) -> set[str]:
 
 
 def _parse_line(line: str) -> str:
-    """Return the name in a line of the file. Raises UnreadableEntry."""
+    """Return the interface name in a line of the file. Raises UnreadableEntry if the line has no name."""
     name = line.removeprefix(_OPTION)
     if name == line or not is_interface(name):
         raise UnreadableEntry("a line does not name an interface")
@@ -403,8 +413,8 @@ def _parse_line(line: str) -> str:
 
 
 class AccelPppSource(Source):
-    """Sessions of accel-ppp. `ipoe_interfaces` is the file of IpoeInterfaces. `close` ends a thread. Raises
-    SourceRefused."""
+    """Source of the sessions of accel-ppp. `ipoe_interfaces` is the file of IpoeInterfaces. `close` stops its
+    thread. Raises SourceRefused if the file cannot be read or written."""
 
     name = AccelPppDaemon.name
 
@@ -430,15 +440,15 @@ class AccelPppSource(Source):
             return list(self._known.values())
 
     def terminate(self, session: SourceSession) -> None:
-        """Let PPP say goodbye at the first request, which takes seconds if the subscriber's side is dead. At
-        another request within a minute, end the session at once."""
+        """Terminate PPP gracefully at the first request, which takes seconds if the subscriber's device does
+        not reply. A second request within a minute ends the session at once."""
         how = "hard" if session.key in self._terminations else "soft"
         with self._terminations.note(session.key):
             self._execute(f"terminate sid {session.key} {how}")
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """Serve PPPoE at once, and DHCP within a few seconds: accel-ppp looks for its interfaces at `reload`
-        only, which keeps all sessions. A failure of that reload is logged."""
+        """Serve PPPoE at once, and DHCP within a few seconds, because accel-ppp reads its DHCP interfaces
+        only at a `reload`. The reload ends no session, and a failed reload is logged."""
         for interface in interfaces:
             if type is SessionType.DHCP:
                 self._ipoe.serve(interface)
@@ -447,15 +457,15 @@ class AccelPppSource(Source):
                 self._execute(f"pppoe interface add {limited}", b"error: already exists\r\n")
 
     def release(self, interface: str) -> None:
-        """End PPPoE at once, and DHCP within a few seconds."""
+        """End the PPPoE service at once, and the DHCP service within a few seconds."""
         ending = (session.key for session in self._known.values() if session.access_interface == interface)
         with self._terminations.note(*ending):
             self._ipoe.release(interface)
             self._execute(f"pppoe interface del {interface}")
 
     def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """Return `admin_disconnect` for a session whose end was requested here in the last minute, alone or
-        with its interface. Nothing tells the traffic."""
+        """Return the reason `admin_disconnect` for a session whose end was requested in the last minute,
+        alone or by the release of its interface. accel-ppp does not report the traffic of ended sessions."""
         return {key: SourceEnd(self._terminations.find_reason(key)) for key in keys}
 
     def _read_table(self, former: Mapping[str, SourceSession]) -> list[SourceSession]:
@@ -468,8 +478,8 @@ class AccelPppSource(Source):
             return parse_sessions(reply, int(self._clock.wall()), former)
 
     def _settle(self, session: SourceSession) -> SourceSession:
-        """Return the session with the start that it had before, and the same object if nothing has
-        changed."""
+        """Return the session with its former start time. If nothing else has changed, return the former
+        object."""
         before = self._known.get(session.key)
         if before is None:
             return session
@@ -478,7 +488,8 @@ class AccelPppSource(Source):
         return before if session == before else session
 
     def _execute(self, command: str, *expected: bytes) -> None:
-        """Run a command. Raises SourceRefused with the text of its reply: accel-ppp tells only its errors."""
+        """Run a command. Raises SourceRefused with the text of an unexpected reply: accel-ppp replies only to
+        report an error."""
         reply = self._command_line.run(command)
         if reply and reply not in expected:
             text = reply.decode("ascii", "replace").strip()

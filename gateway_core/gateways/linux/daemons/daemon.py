@@ -1,4 +1,4 @@
-"""Daemon beside the core: the files that the core renders for it, and a commit that it takes or refuses."""
+"""Interface of a daemon that the core configures: the rendered files, the commit, and the rollback."""
 
 import logging
 import re
@@ -48,16 +48,16 @@ _environment = Environment(
 
 @dataclass(frozen=True)
 class Lack:
-    """Missing part of the machine, such as `programs: pppd`, with its remedy: a shell command where there is
-    one."""
+    """Missing requirement of the machine, such as `programs: pppd`. The remedy is a shell command if
+    possible, or else a sentence."""
 
     what: str
     remedy: str
 
 
 class ServiceDaemon(ABC):
-    """Daemon that a commit reconfigures. One commit at a time uses it, and its source may use it at the same
-    time."""
+    """Daemon that a commit reconfigures. Only one commit runs at a time, but the source of the daemon may run
+    at the same time as a commit."""
 
     #: For operators: `accel-ppp`.
     name: ClassVar[str]
@@ -74,86 +74,90 @@ class ServiceDaemon(ABC):
     @classmethod
     @abstractmethod
     def create(cls, files: "PlacedFiles", systemd: Systemd, is_source: bool) -> Self | None:
-        """Return the daemon of a machine; None if the gateway leaves it alone there. `is_source` is True if
-        the operator chooses it as a source of sessions. Raises SourceRefused."""
+        """Create the daemon of this machine. Return None if the gateway does not configure the daemon.
+        `is_source` is True if the operator has chosen the daemon as a source of sessions. Raises
+        SourceRefused if a file of the daemon cannot be read or written."""
 
     @classmethod
     def find_lacks(cls, root: Path) -> Iterator[Lack]:
-        """Yield what is missing beside programs and modules. `root` is the root of the machine's file system.
-        Raises OSError."""
+        """Yield missing requirements other than programs and modules. `root` is the root of the machine's
+        file system. Raises OSError."""
         yield from ()
 
     def render(self, configuration: Configuration) -> Rendered:
-        """Return the files of the daemon by name; no files if its settings depend on more than the
-        configuration. Nothing is escaped: the schema allows no text that a daemon would misread. Raises
-        StepFailed."""
+        """Return the text of each configuration file by file name. Return an empty map if the settings depend
+        on more than the configuration. Values are not escaped, because the schema allows no text that a
+        daemon would misread. Raises StepFailed if the files cannot be rendered."""
         return {}
 
     def verify(self, rendered: Rendered) -> None:  # noqa: B027 - a daemon without files has nothing to verify
-        """Check the files. Raises StepFailed if the daemon would misread or refuse one of them."""
+        """Check the rendered files. Raises StepFailed if the daemon would misread or refuse a file."""
 
     @abstractmethod
     def apply(
         self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: "Rollback"
     ) -> None:
-        """Make the daemon run with the files; do nothing if it does already. Add the way back to `rollback`
-        before a step that may be done in part. Raises StepFailed, also for a daemon that does not reply in
-        time."""
+        """Make the daemon run with the rendered files; do nothing if the daemon already uses them. Before
+        each step that may fail halfway, add the undo step to `rollback`. Raises StepFailed if the daemon
+        refuses the files or does not reply in time."""
 
     def is_unfinished(self) -> bool:
-        """Return True if `finish` has something to do. Raises StepFailed."""
+        """Return True if `finish` still has work to do. Raises StepFailed if a file cannot be read."""
         return False
 
     def finish(self, running: Configuration) -> None:  # noqa: B027 - most daemons have nothing to do
-        """End the sessions that a commit has announced to end, once its configuration is the running one.
-        Raises StepFailed: then this is still to be done, also after a restart of the core."""
+        """End the sessions that the commit preview has announced to end. Called after the configuration has
+        become the running configuration. Raises StepFailed: then the work stays unfinished, also over a
+        restart of the core."""
 
     @abstractmethod
     def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        """Return the effect that `apply` would have now, without a request to a daemon. Raises StepFailed."""
+        """Return the effect that `apply` would have now. Sends no request to the daemon. Raises StepFailed if
+        a file cannot be read."""
 
 
 class SourceDaemon(ServiceDaemon):
-    """Daemon that is a source of sessions too, if the operator chooses it."""
+    """Daemon that the operator can choose as a source of sessions."""
 
     #: Session types that the daemon serves, as VLAN profiles name them.
     types: ClassVar[tuple[str, ...]]
 
     @abstractmethod
     def create_source(self, configuration: Configuration, clock: Clock) -> Source:
-        """Return the source, which has the name of the daemon. `configuration` is the running one, which the
-        core has applied before its start. Raises SourceRefused."""
+        """Create the source, which has the name of the daemon. `configuration` is the running configuration.
+        Raises SourceRefused if a file of the source cannot be read or written."""
 
     def create_radius_client(self, clock: Clock) -> RadiusClient | None:
-        """Return the RADIUS client, or None if the daemon has none."""
+        """Create the RADIUS client of the daemon. Return None if the daemon has no RADIUS client."""
         return None
 
     def create_failures(self, clock: Clock) -> FailureSource | None:
-        """Return the sign-ons that fail from now on, or None if the daemon does not tell them."""
+        """Create a reader of the sign-ons that fail from now on. Return None if the daemon does not report
+        failed sign-ons."""
         return None
 
 
 def load_template(name: str) -> Template:
-    """Return the template of a file, which stands beside this module. Load it at the start: a commit must not
-    depend on files that an upgrade may be replacing."""
+    """Load the template of a file from the folder of this module. Call this function at import: an upgrade
+    may replace the template files while a commit runs."""
     return _environment.get_template(f"{name}.j2")
 
 
 def fill_template(template: Template, configuration: Configuration, **values: Any) -> str:
-    """Return the text of a file, from the sections of a configuration and further values."""
+    """Render a template with the sections of a configuration and further values."""
     return template.render(vars(configuration), services_folder=SERVICES, **values)
 
 
 class CheckFailed(StepFailed):
-    """Refusal of a rendered file before any daemon changes."""
+    """Error of a rendered file, found before any daemon is changed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("check the services' files", reason)
 
 
 def check_lines(name: str, text: str, form: re.Pattern[str] | None = None) -> None:
-    """Raise CheckFailed unless all lines are printable ASCII and match `form`, and no section stands
-    twice."""
+    """Raise CheckFailed unless all lines are printable ASCII and match `form`, and each `[section]` occurs
+    only once."""
     if not re.fullmatch(r"([ -~]*\n)+", text):
         raise CheckFailed(f"{name} is not lines of printable ASCII")
     lines = text[:-1].split("\n")
@@ -165,10 +169,10 @@ def check_lines(name: str, text: str, form: re.Pattern[str] | None = None) -> No
 
 
 class Rollback(ExitStack):
-    """Steps that restore what was there before a commit. The last one added runs first."""
+    """Undo steps of a commit. The step that was added last runs first."""
 
     def add(self, step: UndoStep) -> None:
-        """Add a step. If the step fails, the failure is logged, and the others run all the same."""
+        """Add an undo step. If the step fails, the failure is logged, and all other steps still run."""
         self.callback(_run_step, step)
 
 
@@ -177,22 +181,23 @@ def _run_step(step: UndoStep) -> None:
         step()
     except StepFailed as error:
         # The cause of the rollback is raised already.
-        _log.critical("cannot restore a service, the next commit or start of the core tries again: %s", error)
+        _log.critical("rollback of a commit failed, the next commit or core start tries again: %s", error)
 
 
 class PlacedFiles:
-    """Files in a folder, where daemons read them."""
+    """Folder of rendered files, from which daemons read their configuration."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def list_names(self) -> list[str]:
-        """Return the names of all files. Raises StepFailed."""
+        """Return the names of all files in the folder. Raises StepFailed if the folder cannot be read."""
         with disk_step(f"list {self._folder.name}"):
             return [path.name for path in self._folder.iterdir()] if self._folder.exists() else []
 
     def read(self, name: str) -> str | None:
-        """Return the text of a file, or None if it is missing. Raises StepFailed."""
+        """Return the text of a file, or None if the file is missing. Raises StepFailed if the file cannot be
+        read."""
         with disk_step(f"read {name}"):
             try:
                 # Latin-1 makes one character of any byte.
@@ -201,8 +206,8 @@ class PlacedFiles:
                 return None
 
     def place(self, name: str, text: str | None) -> UndoStep:
-        """Write a file, or remove it if the text is None. Return a step that restores the former file. Raises
-        StepFailed: then the file is as before."""
+        """Write a file, or remove the file if the text is None. Return an undo step that restores the former
+        file. Raises StepFailed if the file cannot be written: then the former file stays."""
         before = self.read(name)
         if text != before:
             self._write(name, text)
@@ -219,4 +224,6 @@ class PlacedFiles:
                 durable.replace(path, text.encode("latin-1"))
             except durable.NotSynced as error:
                 # The file is there. If a power cut takes it, the next start of the core brings it back.
-                _log.warning("cannot sync %s: %s", path, error.strerror)
+                _log.warning(
+                    "cannot sync %s to disk, a power cut may lose the change: %s", path, error.strerror
+                )

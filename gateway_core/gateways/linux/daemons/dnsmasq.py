@@ -1,13 +1,14 @@
-"""dnsmasq 2.89 to 2.91: its configuration, the files that it and its script leave, and its DHCP sessions.
+"""dnsmasq 2.89 to 2.91: its configuration, its lease file, the records of its script, and its DHCP sessions.
 
-It runs as systemd/gateway-dnsmasq.service. At a commit, it restarts if its file differs: it has no reload. A
-restart ends no session: the leases are on disk, and in the subscribers' devices.
+dnsmasq runs as systemd/gateway-dnsmasq.service. A commit restarts dnsmasq if the new configuration file
+differs from the old one, because dnsmasq cannot reload it. A restart ends no session, because the leases are
+on disk and in the subscribers' devices.
 
-A session is a lease of DHCPv4 that has not ended; a VLAN has one or several. The lease file is the truth;
-`packaging/dhcp-lease`, the script of dnsmasq, writes a record of each lease, with the VLAN and the start. A
-lease outlives a reboot of the machine, and is another session then, with another key. A lease of DHCPv6 gives
-its address to the session with the same MAC address and VLAN; alone it is no session. dnsmasq delegates no
-prefixes.
+A session is a DHCPv4 lease that has not ended. A VLAN may have several sessions. The lease file is
+authoritative. The script of dnsmasq, `packaging/dhcp-lease`, writes a record of each lease with the VLAN and
+the start time. A lease stays valid over a reboot of the machine, and becomes a new session with a new key.
+The address of a DHCPv6 lease belongs to the DHCPv4 session with the same MAC address and VLAN; a DHCPv6 lease
+alone is not a session. dnsmasq delegates no prefixes.
 """
 
 import os
@@ -125,12 +126,13 @@ _RECORDS = EntryReader(
 
 
 class UnreadableLease(UnreadableEntry):
-    """Lease or record that is not in its format, or not whole. The text has no part of what was read."""
+    """Error of a lease or record: incomplete, or in an unknown format. The text contains no data of the lease
+    or record."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """Address that dnsmasq gave away. The other fields have their defaults if only the address can be
-    read."""
+    """Lease of an address by dnsmasq. If only the address can be read, all other fields have their
+    defaults."""
 
     address: str
     #: Epoch seconds. 0 for never, and if unknown.
@@ -151,7 +153,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, gc=False):
-    """Record that the script wrote of a lease."""
+    """Record of a lease, written by the script of dnsmasq."""
 
     key: str
     started_at: int
@@ -170,17 +172,20 @@ def is_interface(text: str) -> bool:
 
 
 def parse_mac_address(hardware: str | None) -> str | None:
-    """Return the MAC address, or None if the hardware is not Ethernet with six octets."""
+    """Return the MAC address, or None if the hardware address is not an Ethernet address of six octets."""
     return hardware if hardware is not None and _ETHERNET.fullmatch(hardware) else None
 
 
 def parse_leases(data: bytes) -> dict[str, Lease]:
-    """Return the content of a lease file, by address. Raises UnreadableLease if it is not whole.
+    """Parse a lease file, and return the leases by address. Raises UnreadableLease if the file does not end
+    with a line end.
 
-    Lines of five words: expiry, MAC address, address, host name, client identifier. For DHCPv6: expiry, IAID,
-    address, host name, DUID. `*` stands for nothing. A line `duid` has the DUID of dnsmasq itself.
+    A DHCPv4 line has five words: expiry, MAC address, IP address, host name, client identifier. A DHCPv6 line
+    has: expiry, IAID, IP address, host name, DUID. The word `*` means that a value is missing. A line `duid`
+    has the DUID of dnsmasq itself.
 
-    A line of which only the address can be read is a lease too: the record of the script has the rest.
+    If only the address of a line can be read, the line is still a lease: the record of the script has the
+    other values.
     """
     if data and not data.endswith(b"\n"):
         raise UnreadableLease("the lease file is not whole")
@@ -214,8 +219,8 @@ def parse_leases(data: bytes) -> dict[str, Lease]:
 
 
 def parse_record(data: bytes) -> LeaseRecord:
-    """Return the content of a file that the script wrote; one of an earlier version has six words. Raises
-    UnreadableLease."""
+    """Parse a record of the script: seven words, or six words from an earlier version. Raises UnreadableLease
+    if a word is missing or invalid."""
     try:
         words = data.decode("ascii").removesuffix("\n").split(" ")
         key, started, hardware, interface, expires, state, boot_id = [*words, "-"][: max(7, len(words))]
@@ -242,7 +247,7 @@ def parse_record(data: bytes) -> LeaseRecord:
 
 
 def _parse_address(text: str) -> str | None:
-    """Return an address in its canonical form, or None for another text."""
+    """Return an IP address in its canonical form, or None if the text is not an IP address."""
     try:
         # A zone is of a link.
         return None if "%" in text else str(ip_address(text))
@@ -251,8 +256,8 @@ def _parse_address(text: str) -> str | None:
 
 
 class DnsmasqDaemon(SourceDaemon):
-    """dnsmasq as the DHCP server, which runs while there are trunks. Unless dnsmasq is a source, it is
-    stopped if an earlier life of the core has started it."""
+    """dnsmasq as the DHCP server, which runs while the configuration has trunks. If dnsmasq is not a source,
+    a dnsmasq that the core has started before is stopped."""
 
     name = "dnsmasq"
     programs: ClassVar = {"dnsmasq": "dnsmasq-base", "dhcp_release": "dnsmasq-utils"}
@@ -288,9 +293,10 @@ class DnsmasqDaemon(SourceDaemon):
         return DnsmasqSource(LEASES, PID_FILE, RECORDS, clock, self._prefixes)
 
     def render(self, configuration: Configuration) -> Rendered:
-        """Render one range for all VLANs; until a commit is confirmed, clients with a lease of the former
-        range can renew it. dnsmasq runs without a DHCP profile, too: a source that does not reply is a fault.
-        Leases of the networks and trunks that the present file has can still end."""
+        """Render one DHCP range for all VLANs. Until a commit is confirmed, clients can renew a lease from
+        the former range. dnsmasq also runs without a DHCP profile, because a source that does not reply is a
+        fault. The networks and trunks of the current file stay in the new file as former networks and trunks,
+        so that their leases can end."""
         demux = configuration.demux
         name_prefixes = [prefix for trunk in demux.trunks for prefix in demux.name_prefixes(trunk)]
         before = self._files.read(_FILE) or ""
@@ -332,9 +338,10 @@ class DnsmasqDaemon(SourceDaemon):
     def _find_held_leases(
         self, held: IPv4Network, network: IPv4Network, before: str
     ) -> list[tuple[str, str]]:
-        """Return MAC address and IPv4 address of each client with a lease of the range `held`: those of the
-        commit that first held the range, whose sessions it has announced. An address that is in `network`
-        too is not held: the new range shares it out, perhaps to PPPoE."""
+        """Return the MAC address and IPv4 address of each client that may renew a lease from the former range
+        `held`. The clients stay the same as in `before`, the current file, if that file already holds the
+        range. An address that is also in `network`, the new range, is left out, because PPPoE may assign this
+        address."""
 
         def is_held(address: str) -> bool:
             parsed = IPv4Address(address)
@@ -349,7 +356,8 @@ class DnsmasqDaemon(SourceDaemon):
         )
 
     def _read_leases(self) -> Mapping[str, Lease]:
-        """Return the leases by address. Raises StepFailed: without them, homes would lose their addresses."""
+        """Return the leases by address. Raises StepFailed if the lease file cannot be read: a commit without
+        the leases would take away the addresses of subscribers."""
         step = "read the leases of dnsmasq"
         before: bytes | None = None
         try:
@@ -384,11 +392,12 @@ class DnsmasqDaemon(SourceDaemon):
             self._systemd.with_limit(limits.apply).start(_UNIT)
 
     def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        """Return RESTART also if dnsmasq would start or stop."""
+        """Return RESTART if dnsmasq would restart, start or stop, or else None."""
         return ServiceAction.RESTART if rendered.get(_FILE) != self._files.read(_FILE) else None
 
     def _run_with(self, text: str | None, limit: TimeLimit) -> None:
-        """Restart dnsmasq with a file, or stop it without. The file is there while dnsmasq may run."""
+        """Restart dnsmasq with a configuration file, or stop dnsmasq if the text is None. The file exists as
+        long as dnsmasq may run."""
         systemd = self._systemd.with_limit(limit)
         if text is None:
             systemd.stop(_UNIT)
@@ -403,8 +412,9 @@ _Live: TypeAlias = list[tuple[Lease, LeaseRecord]]
 
 
 class DnsmasqSource(Source):
-    """DHCP sessions of dnsmasq. The files are those of its options, `records` is the folder `records` in the
-    STATE_DIRECTORY of the script. dnsmasq must be visible in /proc."""
+    """Source of the DHCP sessions of dnsmasq. `lease_file` and `pid_file` are the files in the options of
+    dnsmasq. `records` is the folder `records` in the STATE_DIRECTORY of the script. dnsmasq must be visible
+    in /proc."""
 
     name = DnsmasqDaemon.name
 
@@ -428,8 +438,8 @@ class DnsmasqSource(Source):
         self._terminations = Terminations(clock)
 
     def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
-        """Return the sessions of the leases whose VLAN the script has told. A lease without a readable record
-        has no key, and is not listed."""
+        """Return the sessions of all leases whose record has a VLAN. A lease without a readable record has no
+        key, and is not listed."""
         with self._sweep:
             records, live = self._read_live()
             now = self._clock.wall()
@@ -446,8 +456,9 @@ class DnsmasqSource(Source):
             return list(self._known.values())
 
     def find_leased_interfaces(self) -> set[str]:
-        """Return the access interfaces with a lease that has not ended, as they are on disk: dnsmasq need not
-        run. An empty set before its first start. Raises SourceUnavailable."""
+        """Return the access interfaces with a lease that has not ended. The leases are read from disk, so
+        dnsmasq need not run. Return an empty set if the lease file does not exist. Raises SourceUnavailable
+        if the lease file cannot be read."""
         with self._sweep:
             try:
                 data = self._read_lease_file()
@@ -459,8 +470,9 @@ class DnsmasqSource(Source):
         return {record.interface for lease, record in live if record.interface and not lease.has_ended(now)}
 
     def terminate(self, session: SourceSession) -> None:
-        """Request the end by `dhcp_release` of Debian's dnsmasq-utils, which sends dnsmasq a DHCPRELEASE. The
-        subscriber's device is not told: it keeps the address until it renews, and is then another session."""
+        """Request the end by `dhcp_release` of Debian's dnsmasq-utils, which sends a DHCPRELEASE to dnsmasq.
+        The subscriber's device gets no message: the device keeps its address until the next renewal, which
+        starts a new session."""
         with self._sweep:
             _, live = self._read_live()
         for lease, record in live:
@@ -469,16 +481,17 @@ class DnsmasqSource(Source):
                     _release(record.interface, lease.address, record.hardware, lease.client_id)
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """Refuse PPPoE, and do nothing for DHCP: dnsmasq serves each interface that its options name, from
-        the moment that it has the `gateway` of a range as its address, with any prefix length: /32 is enough.
-        To answer a renewal, it needs the host route of the subscriber. Others add both."""
+        """Refuse PPPoE, and do nothing for DHCP. dnsmasq serves each interface in its options as soon as the
+        interface has the `gateway` address of a range, with any prefix length such as /32. To reply to a
+        renewal, dnsmasq needs the host route of the subscriber. Other parts of the core add the address and
+        the route."""
         if type is not SessionType.DHCP:
             raise SourceRefused("dnsmasq serves DHCP only")
 
     def release(self, interface: str) -> None:
-        """End the sessions. The service ends when the interface loses its address, or is removed. Nothing can
-        be sent to dnsmasq through an interface that is removed already, nor need it be: when the interface is
-        created again, it is served again, and its sessions go on."""
+        """Request the end of all sessions on an interface. The service ends when the interface loses its
+        address or is removed. If the interface is already removed, do nothing: no DHCPRELEASE can be sent,
+        and the sessions continue when the interface is created again."""
         if not is_device(interface):
             return
         for session in self.list_sessions():
@@ -486,14 +499,15 @@ class DnsmasqSource(Source):
                 self.terminate(session)
 
     def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """Return `admin_disconnect` for a session whose end was requested here in the last minute, and
-        `session_timeout` for a lease that expired. dnsmasq does not tell a DHCPRELEASE from other ends, and
-        nothing tells the traffic."""
+        """Return the reason `admin_disconnect` for a session whose end was requested in the last minute, and
+        `session_timeout` for an expired lease. All other ends are `unknown`, because dnsmasq does not report
+        a DHCPRELEASE. dnsmasq does not report traffic."""
         reasons = {key: "session_timeout" if key in self._expired else UNKNOWN for key in keys}
         return {key: SourceEnd(self._terminations.find_reason(key, reasons[key])) for key in keys}
 
     def _read_live(self) -> tuple[Mapping[str, LeaseRecord], _Live]:
-        """Return all records, and those of sessions with their leases."""
+        """Return all records by address, and the leases that have a live record. Raises SourceUnavailable if
+        dnsmasq does not run."""
         records = self._read()
         # After the lease file was read: a dnsmasq that was killed may have left a part of it.
         try:
@@ -506,11 +520,12 @@ class DnsmasqSource(Source):
         return records, _match(self._leases, records)
 
     def _read(self) -> Mapping[str, LeaseRecord]:
-        """Return the records of the script, with `_leases` of the same moment.
+        """Return the records of the script, and set `_leases` to the leases at the same time.
 
-        dnsmasq empties the lease file before it writes it anew. So a change is believed when it was read
-        twice, and a lease that is missing when the script told its end too, or had the time to. Where none
-        is left, the script must have told it: on a full disk, the leases are in the memory of dnsmasq alone.
+        dnsmasq truncates the lease file before it writes all leases again. So changed content is accepted
+        only after two equal readings. A missing lease has ended if the script has also recorded the end, or
+        has not recorded it within all readings. An empty lease file is accepted only if the script has
+        recorded all ends: on a full disk, the leases are only in the memory of dnsmasq.
         """
         before: bytes | None = None
         for _ in range(_READINGS):
@@ -552,8 +567,8 @@ _Cached: TypeAlias = tuple[tuple[int, int], LeaseRecord | str]
 
 
 class LeaseRecords:
-    """Records in a folder. An unchanged record is not read again. The record of a former boot gets the key
-    and the start of its session in this boot."""
+    """Reader of the lease records in a folder. An unchanged record is not read again. A record from a former
+    boot gets a new key, and a start time that is not before the current boot."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
@@ -561,7 +576,7 @@ class LeaseRecords:
         self._cache: dict[str, _Cached] = {}
 
     def read(self) -> dict[str, LeaseRecord]:
-        """Return the records by address. Raises SourceUnavailable."""
+        """Return the readable records by address. Raises SourceUnavailable if the folder cannot be read."""
         found = {}
         try:
             # The script creates the folder with the first lease.
@@ -578,7 +593,8 @@ class LeaseRecords:
         return dict(_RECORDS.read(found.items(), _require_readable, name=itemgetter(0)))
 
     def _read_entry(self, entry: "os.DirEntry[str]") -> _Cached | None:
-        """Return a record, or None if the script has removed it meanwhile."""
+        """Return the record in a file, from the cache if the file is unchanged. Return None if the script has
+        removed the file meanwhile."""
         try:
             status = entry.stat()
             version = (status.st_ino, status.st_mtime_ns)
@@ -600,7 +616,7 @@ class LeaseRecords:
 
 
 def _require_readable(cached: tuple[str, _Cached]) -> tuple[str, LeaseRecord]:
-    """Return an address with its record. Raises UnreadableLease."""
+    """Return an address with its record. Raises UnreadableLease if the record could not be read."""
     address, (_, record) = cached
     if isinstance(record, str):
         raise UnreadableLease(f"that of {address}: {record}")
@@ -608,8 +624,8 @@ def _require_readable(cached: tuple[str, _Cached]) -> tuple[str, LeaseRecord]:
 
 
 def _match(leases: Mapping[str, Lease], records: Mapping[str, LeaseRecord]) -> _Live:
-    """Return each lease with its live record. The record of the client that had the address before is not
-    that of the lease."""
+    """Return each lease with its live record. A record of another client, which had the address before, does
+    not belong to the lease."""
     return [
         (lease, record)
         for address, lease in leases.items()
@@ -620,7 +636,7 @@ def _match(leases: Mapping[str, Lease], records: Mapping[str, LeaseRecord]) -> _
 
 
 def _find_missing(records: Mapping[str, LeaseRecord], leases: Mapping[str, Lease]) -> set[str]:
-    """Return the keys of the live records without their lease."""
+    """Return the keys of the live records that have no lease."""
     live = {record.key for record in records.values() if record.state == "live"}
     return live - {record.key for _, record in _match(leases, records)}
 

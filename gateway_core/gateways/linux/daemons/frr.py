@@ -1,20 +1,23 @@
-"""FRR: its configuration at a commit, and the state of its BGP. Read in FRR 8.4.4 of Debian 12 and 10.3 of
-Debian 13, with frr-reload.py of their frr-pythontools.
+"""FRR: its configuration at a commit, and the state of its BGP. Undocumented behaviour was read in FRR 8.4.4
+(Debian 12) and FRR 10.3 (Debian 13), with frr-reload.py of the package frr-pythontools.
 
-A commit replaces the gateway's part of what FRR runs, without a restart, and nothing else: frr-reload.py gets
-the running configuration with the new part in it, and changes only what differs. FRR then saves what it runs.
-The gateway's part is the default BGP instance, what is named `gateway-*`, static routes with its tag, and
-what its last configuration had: a route of the VRF, and names of an older version. All other lines are
-somebody else's, and stay, letter by letter: they are read to the bounds of their blocks, and no further.
+A commit replaces only the gateway's part of the running configuration of FRR, without a restart.
+frr-reload.py gets the running configuration with the new part in place of the old part, and applies only the
+differences. FRR then saves its running configuration. The gateway's part is the default BGP instance, the
+lists and route maps named `gateway-*`, static routes with the gateway's tag, and two kinds of lines from the
+gateway's last configuration: the route of the VRF, and names of an older version. All other lines belong to
+the operator and stay unchanged.
 
-A BGP instance is the gateway's if `MARK` is beside it: FRR keeps that line, and drops comments. An operator's
-own BGP instance is replaced only after the operator has said so.
+A BGP instance belongs to the gateway if the configuration has the line `MARK`. A comment could not mark the
+instance, because FRR drops comments. An operator's own BGP instance is replaced only after the operator has
+allowed the replacement with `gateway-core setup --frr replace`.
 
-The status of frr-reload.py is not the whole truth: it is 0 if the daemon of a line does not run, and after a
-refused line it applies those that follow. So the difference is computed again afterwards. Unless it is empty,
-FRR gets back what ran before.
+The exit status of frr-reload.py is not enough. The status is 0 even if the daemon for a line does not run,
+and after a refused line frr-reload.py still applies the following lines. So the difference is computed again
+after each run. If a difference stays, FRR gets its former configuration back.
 
-No value of a request or of a configuration is on a command line of vtysh: it would read its syntax in it.
+No value of a request or of a configuration is passed on a command line of vtysh, because vtysh would
+interpret the value as commands.
 """
 
 import logging
@@ -128,24 +131,24 @@ _log = logging.getLogger(__name__)
 
 
 class FrrUnavailable(StepFailed):
-    """Failure of FRR, or of one of its daemons, to run or to give a usable reply. The reason is FRR's own
-    line if there is one; it has no secret."""
+    """Failure of FRR or of one of its daemons: not running, or no usable reply. The reason is FRR's own error
+    line if FRR prints one, without secrets."""
 
     def __init__(self, step: str, reason: str) -> None:
         super().__init__(step, reason.rstrip("."))
 
 
 class FrrUnreadable(FrrUnavailable):
-    """Reply of FRR without any readable part."""
+    """Failure of FRR to give a reply with any readable part."""
 
 
 class FrrAbsent(FrrUnavailable):
-    """Lack of FRR: it is not installed, or none of its daemons runs."""
+    """Absence of FRR: FRR is not installed, or none of its daemons runs."""
 
 
 class FrrRefused(StepFailed):
-    """Refusal of a configuration by FRR, which runs as before. `line` is the refused line, empty if FRR names
-    none, and `number` its number in frr.conf, from 1."""
+    """Refusal of a configuration by FRR. The former configuration stays in use. `line` is the refused line,
+    or empty if FRR names no line. `number` is its line number in frr.conf, from 1."""
 
     def __init__(self, reason: str, line: str = "", number: int | None = None) -> None:
         place = f"line {number} of {_FILE}" if number else _FILE
@@ -154,8 +157,8 @@ class FrrRefused(StepFailed):
 
 
 class ForeignBgp(StepFailed):
-    """BGP instance in FRR that is not the gateway's. `lines` are those that FRR would lose, without
-    secrets."""
+    """Refusal of a commit, because FRR has a BGP instance that does not belong to the gateway. `lines` are
+    the lines that FRR would lose, without secrets."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
@@ -167,8 +170,8 @@ class ForeignBgp(StepFailed):
 
 @dataclass(frozen=True)
 class FrrFolders:
-    """Folders of an FRR: `programs` has vtysh, `tools` has frr-reload.py, `configuration` has frr.conf and
-    vtysh.conf, `sockets` has those of the daemons."""
+    """Folders of an FRR installation: `programs` contains vtysh, `tools` contains frr-reload.py,
+    `configuration` contains frr.conf and vtysh.conf, and `sockets` contains the sockets of the daemons."""
 
     programs: Path = Path("/usr/bin")
     tools: Path = Path("/usr/lib/frr")
@@ -177,13 +180,14 @@ class FrrFolders:
 
     @property
     def vtysh(self) -> list[str]:
-        """The beginning of a command of vtysh."""
+        """Program and options with which every vtysh command begins."""
         program = str(self.programs / "vtysh")
         return [program, "--config_dir", str(self.configuration), "--vty_socket", str(self.sockets)]
 
 
 class FrrDaemon(ServiceDaemon):
-    """FRR at a commit. Without BGP in the configuration, the gateway does without FRR."""
+    """FRR as a daemon that a commit reconfigures. If the configuration has no BGP, a commit does not need a
+    running FRR."""
 
     name = "frr"
     programs: ClassVar = {"vtysh": "frr", "frr-reload.py": "frr-pythontools"}
@@ -223,7 +227,8 @@ class FrrDaemon(ServiceDaemon):
         return {_FILE: fill_template(_TEMPLATE, configuration, mark=MARK, tag=_TAG, families=families)}
 
     def verify(self, rendered: Rendered) -> None:
-        """Check the file, also by FRR's own parser where FRR is installed."""
+        """Check the rendered file, also with FRR's own parser if FRR is installed. Raises CheckFailed if FRR
+        refuses the file."""
         check_lines(_FILE, rendered[_FILE])
         program = self._folders.programs / "vtysh"
         if not program.exists():
@@ -251,7 +256,9 @@ class FrrDaemon(ServiceDaemon):
         except FrrAbsent as error:
             if configuration.bgp is not None:
                 raise
-            _log.warning("FRR does not run, and the gateway has no BGP: %s", error)
+            _log.warning(
+                "FRR is not running, and the commit skips it, as the configuration has no BGP: %s", error
+            )
             # `preview_action` compares the next configuration with this file.
             rollback.add(self._files.place(_FILE, text))
         else:
@@ -277,7 +284,8 @@ class FrrDaemon(ServiceDaemon):
 
 @dataclass(frozen=True)
 class FrrDifference:
-    """Difference between the running FRR and a configuration: commands, one or more lines each."""
+    """Difference between the running configuration of FRR and a new configuration: the commands to remove and
+    to add. A command has one or more lines."""
 
     removed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
@@ -287,17 +295,17 @@ class FrrDifference:
 
 
 class FrrConfiguration:
-    """Configuration of a running FRR, for one commit. A refusal needs ten runs of frr-reload.py at most. One
-    thread at a time."""
+    """Access to the running configuration of FRR, for one commit. Not thread-safe. A refused commit needs at
+    most ten runs of frr-reload.py."""
 
     def __init__(self, folders: FrrFolders, limits: CommitLimits) -> None:
         self._folders = folders
         self._limits = limits
 
     def apply(self, text: str, former: str = "") -> FrrDifference:
-        """Make FRR run the gateway's part of a configuration in place of a former one, and save what it runs.
-        Return the changes. Raises StepFailed: then all is as before, unless the reason says that it is
-        not."""
+        """Replace the gateway's part in the running configuration of FRR, and save the running configuration.
+        `text` is the new part, `former` is the former part. Return the changes. Raises StepFailed: then FRR
+        has its former configuration, unless the reason says that the rollback failed."""
         own, before = GatewayPart(text, former), self._read_running()
         if lines := own.find_foreign(before):
             raise ForeignBgp(lines)
@@ -331,8 +339,9 @@ class FrrConfiguration:
             raise StepFailed(_STEP, f"{cause.reason}. FRR is not as before: {error}") from error
 
     def _apply_difference(self, draft: Path, text: str, left: FrrDifference) -> None:
-        """Run frr-reload.py until nothing is left of the difference, or a run changes nothing. Raises the
-        refusal then, though the run before may have applied a part."""
+        """Run frr-reload.py until the difference is empty, or until a run changes nothing. `left` is the
+        difference before the first run. Raises FrrRefused if a difference stays: then a part of the changes
+        may be applied."""
         refusal = None
         for _ in range(_MAX_RUNS if left else 0):
             try:
@@ -350,8 +359,8 @@ class FrrConfiguration:
             raise refusal or _refuse_line(reason, command, text)
 
     def _remove_secrets(self, draft: Path, left: FrrDifference) -> None:
-        """Remove lines with a secret by a file: frr-reload.py has each line that it removes on a command
-        line, which every user of the machine may read."""
+        """Remove the lines with a secret by a command file for vtysh. frr-reload.py would pass each removed
+        line on a command line, which every user of the machine can read."""
         lines = [f"{command}\n" for command in left.removed if hide_secret(command) != command]
         if not lines:
             return
@@ -365,7 +374,7 @@ class FrrConfiguration:
             raise _make_error(ended, "".join(lines))
 
     def _read_running(self) -> str:
-        """Return the running configuration, as FRR reads it."""
+        """Return the running configuration, in the format that FRR reads."""
         ended = self._run(_READ, [*self._folders.vtysh, "-c", "show running-config no-header"])
         if ended.status:
             # The output is no reason: it may have passwords.
@@ -382,7 +391,8 @@ class FrrConfiguration:
         return FrrDifference(tuple(_parse_commands(removed)), tuple(_parse_commands(added)))
 
     def _reload(self, mode: str, draft: Path, text: str) -> bytes:
-        """Return the output of frr-reload.py."""
+        """Run frr-reload.py with the option `mode` on the draft, and return its output. `text` is the
+        gateway's part of the draft, whose lines an error may name."""
         folders = self._folders
         command = [str(folders.tools / "frr-reload.py"), mode, "--stdout"]
         command += ["--bindir", str(folders.programs), "--vty_socket", str(folders.sockets)]
@@ -409,8 +419,8 @@ class FrrConfiguration:
 
 
 def _make_families(configuration: Configuration) -> Iterator[Mapping[str, Any]]:
-    """Yield the values of each address family of BGP for the template. `word` begins FRR's commands, and
-    `announced` and `accepted` are entries of prefix lists."""
+    """Yield the template values of each BGP address family. `word` is the first word of FRR's commands for
+    the family. `announced` and `accepted` are the entries of its prefix lists."""
     bgp, cgnat = configuration.bgp, configuration.cgnat
     if bgp is None:
         return
@@ -446,7 +456,8 @@ def _make_families(configuration: Configuration) -> Iterator[Mapping[str, Any]]:
 
 
 def _permit_sessions(network: IPv4Network | IPv6Network) -> str:
-    """Return the entry that permits the routes of sessions: addresses, and for IPv6 prefixes too."""
+    """Return the prefix-list entry that permits the routes of sessions in a network: host routes for IPv4,
+    routes of any length for IPv6."""
     has_hosts = network.version == 4 and network.prefixlen < network.max_prefixlen
     return f"permit {network} ge 32" if has_hosts else f"permit {_format_within(network)}"
 
@@ -457,16 +468,17 @@ def _format_within(network: IPv4Network | IPv6Network) -> str:
 
 
 class BgpReader:
-    """State of FRR's bgpd, which may be down or hang. `seconds` is the limit of a method. Thread-safe."""
+    """Reader of the state of FRR's bgpd, which may be down or hang. `seconds` is the time limit of a call.
+    Thread-safe."""
 
     def __init__(self, folders: FrrFolders, seconds: float) -> None:
         self._folders = folders
         self._seconds = seconds
 
     def read_bgp_summary(self) -> dict[str, Any]:
-        """Return the JSON object of `show bgp summary json`, which is empty if FRR has no BGP. Address
-        families and neighbours that cannot be read are left out. Raises FrrUnavailable, also if bgpd does not
-        run, and FrrUnreadable if nothing is left."""
+        """Return the JSON object of `show bgp summary json`, which is empty if FRR has no BGP. Unreadable
+        address families and neighbours are left out. Raises FrrUnavailable if bgpd does not run or does not
+        reply, and FrrUnreadable if no address family can be read."""
         # Only bgpd is asked: another daemon that hangs must not block the reply.
         command = [*self._folders.vtysh, "-d", "bgpd", "-c", "show bgp summary json"]
         try:
@@ -489,7 +501,8 @@ class BgpReader:
 
 
 def _parse_family(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return an address family of a summary. Raises UnreadableEntry."""
+    """Check and return an address family of a BGP summary, without unreadable neighbours. Raises
+    UnreadableEntry if the format is unknown."""
     name, about = item
     if not isinstance(about, dict) or not isinstance(about.get("peers", {}), dict):
         raise UnreadableEntry("an address family is no object with neighbours")
@@ -500,15 +513,16 @@ def _parse_family(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _parse_neighbour(item: tuple[str, Any]) -> tuple[str, Any]:
-    """Return a neighbour of a summary. Raises UnreadableEntry."""
+    """Check and return a neighbour of a BGP summary. Raises UnreadableEntry if the format is unknown."""
     if not isinstance(item[1], dict) or not isinstance(item[1].get("state", ""), str):
         raise UnreadableEntry("a neighbour is no object with a state")
     return item
 
 
 def find_foreign_bgp(folders: FrrFolders, former: str) -> tuple[str, ...]:
-    """Return the lines of a BGP instance in frr.conf that is not the gateway's; none without the file.
-    `former` is what the gateway wrote last. Raises OSError."""
+    """Return the lines of BGP instances in frr.conf that do not belong to the gateway, without secrets; an
+    empty tuple if the file does not exist. `former` is the configuration that the gateway wrote last. Raises
+    OSError."""
     try:
         text = (folders.configuration / _FILE).read_text(errors="replace")
     except FileNotFoundError:
@@ -517,8 +531,9 @@ def find_foreign_bgp(folders: FrrFolders, former: str) -> tuple[str, ...]:
 
 
 def take_over(folders: FrrFolders) -> tuple[Path, bool]:
-    """Mark the BGP instance as the gateway's: in frr.conf, and in FRR if it runs. Return a copy of the file
-    as it was, and whether FRR has the mark. Raises OSError."""
+    """Mark the BGP instance as the gateway's, in frr.conf and in a running FRR. Return the path of a backup
+    of frr.conf, and True if the running FRR has accepted the mark. Raises OSError if a file cannot be read or
+    written."""
     file = folders.configuration / _FILE
     copy, number = file.with_name(f"{_FILE}.before-gateway"), 1
     while copy.exists():
@@ -535,7 +550,8 @@ def take_over(folders: FrrFolders) -> tuple[Path, bool]:
 
 
 def _find_last_line(printed: bytes) -> str:
-    """Return the last line with text, shortened and printable."""
+    """Return the last line that is not empty and not a hint, as at most 200 printable characters; an empty
+    text if there is none."""
     lines = [line for line in printed.decode("ascii", "replace").splitlines() if line.strip()]
     # vtysh ends with a hint for every user but root.
     lines = [line for line in lines if not line.startswith("Hint:")]
@@ -547,8 +563,9 @@ def _make_printable(line: str) -> str:
 
 
 def _find_dead_daemon(sockets: Path) -> str | None:
-    """Return the name of a daemon that crashed, or None. FRR saves what its daemons say, and loses the lines
-    of one that is silent; one that was stopped in order has no file with its process id."""
+    """Return the name of a crashed FRR daemon, or None. If a daemon has crashed, a save would lose its lines,
+    because FRR saves the replies of its daemons. A daemon that was stopped normally has no PID file, and is
+    not a crashed daemon."""
     for path in sorted(sockets.glob("*.vty")):
         if not path.with_suffix(".pid").exists():
             continue
@@ -560,14 +577,14 @@ def _find_dead_daemon(sockets: Path) -> str | None:
                 return path.stem
             except OSError as error:
                 # A daemon that is busy, or gone in order: a refusal alone says that nobody listens.
-                _log.debug("cannot connect to %s: %s", path, error)
+                _log.debug("cannot connect to the FRR daemon at %s, which counts as running: %s", path, error)
     return None
 
 
 @contextmanager
 def _write_draft(folders: FrrFolders, text: str) -> Iterator[Path]:
-    """Make a file with the text, in a folder of its own with FRR's settings of vtysh. Raises
-    FrrUnavailable."""
+    """Write a text to a draft of frr.conf, in a temporary folder with FRR's settings of vtysh. Raises
+    FrrUnavailable if the draft cannot be written."""
     with ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="frr-")))
@@ -580,7 +597,8 @@ def _write_draft(folders: FrrFolders, text: str) -> Iterator[Path]:
 
 
 def _parse_commands(printed: str) -> Iterator[str]:
-    """Return the commands of a section. In a context, all lines but the first begin with a space."""
+    """Return the commands in a section of frr-reload.py's output. The first line of a command is its context;
+    further lines begin with a space."""
     # The first line underlines the section's name. FRR 10 leaves a context by a line of its own.
     lines = [line for line in printed.strip("\n").splitlines()[1:] if line.strip() != "exit"]
     commands = re.split(r"\n(?! )", "\n".join(lines))
@@ -588,7 +606,8 @@ def _parse_commands(printed: str) -> Iterator[str]:
 
 
 def _make_error(ended: EndedProgram, text: str) -> FrrRefused | FrrUnavailable:
-    """Return the error of a program that got the lines of `text`."""
+    """Return the error for a failed run of vtysh or frr-reload.py. `text` is the configuration that the
+    program read."""
     printed = (ended.errors + b"\n" + ended.output).decode("ascii", "replace")
     if found := _BAD_SYNTAX.search(printed):
         number, lines = int(found[1]), text.splitlines()
@@ -613,7 +632,8 @@ def _refuse_line(reason: str, line: str, text: str) -> FrrRefused:
 
 @dataclass(frozen=True)
 class _Block:
-    """Line at the left margin, with the lines of its context and the comments that follow."""
+    """Block of a configuration: a line without indentation, the indented lines of its context, and the
+    comments that follow."""
 
     lines: tuple[str, ...]
 
@@ -623,29 +643,31 @@ class _Block:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The commands in its context."""
+        """Commands in the context of the block, without comments and `exit` lines."""
         found = (line.strip() for line in self.lines[1:])
         return tuple(line for line in found if line[:1] not in ("", "!") and not _EXIT.fullmatch(line))
 
 
 @dataclass(frozen=True)
 class GatewayPart:
-    """The gateway's part of a configuration of FRR: `text`, in place of `former`."""
+    """Gateway's part of an FRR configuration. `text` is the new part, `former` is the part to replace."""
 
     text: str
     former: str = ""
 
     def merge(self, running: str) -> str:
-        """Return the text, and then the lines of a running configuration that are not the gateway's."""
+        """Return the new part, followed by the lines of a running configuration that do not belong to the
+        gateway."""
         return "".join(f"{line}\n" for line in (*self.text.splitlines(), *self._keep_lines(running)))
 
     def find_foreign(self, running: str) -> tuple[str, ...]:
-        """Return the lines of a BGP instance of somebody else that the text would replace, without
+        """Return the lines of the operator's BGP instances that the new part would replace, without
         secrets."""
         return _find_foreign(running, self.former) if _find_instances(self.text) else ()
 
     def is_own(self, command: str) -> bool:
-        """Return True if a command is for the gateway's part. Its contexts are lines before it."""
+        """Return True if a command changes only the gateway's part. The first line of the command is its
+        outermost context."""
         key = command.splitlines()[0].strip().removeprefix("no ")
         if _BGP.fullmatch(key):
             return bool(_find_instances(self.text) or _find_instances(self.former))
@@ -675,13 +697,14 @@ class GatewayPart:
 
 
 def _is_marked(text: str) -> bool:
-    """Return True if the BGP instance in a text is the gateway's."""
+    """Return True if a configuration marks its BGP instance as the gateway's."""
     return any(line.startswith(f"{_MARK_NAME} ") for line in text.splitlines())
 
 
 def _find_foreign(text: str, former: str) -> tuple[str, ...]:
-    """Return the lines of a BGP instance that is not the gateway's, without secrets; none without one.
-    `former` is what the gateway wrote last: an older version wrote no mark."""
+    """Return the lines of BGP instances that do not belong to the gateway, without secrets; an empty tuple if
+    there are none. `former` is the configuration that the gateway wrote last. Its lines belong to the gateway
+    even without a mark, because an older version wrote no mark."""
     if _is_marked(text):
         return ()
     known = {line.strip() for line in former.splitlines()}
@@ -694,12 +717,12 @@ def _find_foreign(text: str, former: str) -> tuple[str, ...]:
 
 
 def hide_secret(line: str) -> str:
-    """Return a line with dots in place of its secret."""
+    """Return a line with `...` in place of its secret."""
     return _SECRET.sub(r"\1 ...", line)
 
 
 def summarize_lines(lines: Sequence[str]) -> str:
-    """Return the first of the lines, for a sentence."""
+    """Return the first _MAX_SHOWN lines and the number of further lines, for use in a sentence."""
     return join_names([line.strip() for line in lines], _MAX_SHOWN, "; ")
 
 

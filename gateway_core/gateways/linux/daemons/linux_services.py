@@ -1,4 +1,5 @@
-"""Daemons beside the core at a commit: all run with the new files, or all as before."""
+"""All daemons of the gateway at a commit: either all run with the new files, or all run with the former
+files."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -25,8 +26,8 @@ _log = logging.getLogger(__name__)
 
 
 class LinuxServices:
-    """The daemons of a machine, in the order of a commit, which has `apply` seconds for new files, and then
-    `put_back` seconds to restore the former ones."""
+    """Daemons of a machine, in the order in which a commit configures them. A commit has `apply` seconds for
+    the new files. After a failure, the commit has `put_back` seconds to restore the former files."""
 
     def __init__(self, daemons: Sequence[ServiceDaemon], apply: float, put_back: float) -> None:
         self._daemons = daemons
@@ -53,8 +54,8 @@ class LinuxServices:
             rollback.pop_all()
 
     def resume(self, configuration: Configuration) -> None:
-        """Make all daemons run with the running configuration at the start of the core. Takes longer than a
-        commit may. Raises the first StepFailed after all daemons had their turn."""
+        """Make all daemons run with the running configuration, at the start of the core. The time limits are
+        longer than the limits of a commit. Raises the first StepFailed after all daemons were tried."""
         dhcp = [each for each in self._daemons if isinstance(each, DnsmasqDaemon)]
         # Beside the others: a daemon that hangs must not keep subscribers from their addresses.
         with ThreadPoolExecutor(max_workers=1) as beside:
@@ -80,21 +81,23 @@ class LinuxServices:
                 daemon.apply(daemon.render(configuration), configuration, limits, rollback)
                 rollback.pop_all()
         except StepFailed as error:
-            _log.error("%s does not run by the running configuration: %s", daemon.name, error)
+            _log.error("%s does not use the running configuration: %s", daemon.name, error)
             return error
         return None
 
     def is_unfinished(self) -> bool:
-        """Return True if `finish` has something to do. Raises StepFailed."""
+        """Return True if `finish` still has work to do. Raises StepFailed if a file cannot be read."""
         return any(daemon.is_unfinished() for daemon in self._daemons)
 
     def finish(self, running: Configuration) -> None:
-        """End the sessions that a commit has announced to end. Raises StepFailed."""
+        """End the sessions that the commit preview has announced to end. Raises StepFailed if a daemon
+        fails."""
         for daemon in self._daemons:
             daemon.finish(running)
 
     def plan(self, configuration: Configuration) -> tuple[ServiceImpact, ...]:
-        """Return the effect that a commit of a configuration would have on daemons now. Raises StepFailed."""
+        """Return the effects that a commit of a configuration would have on the daemons now. Raises
+        StepFailed if a file cannot be read or rendered."""
         actions = (
             (daemon.name, daemon.preview_action(daemon.render(configuration), configuration))
             for daemon in self._daemons

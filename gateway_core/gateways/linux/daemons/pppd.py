@@ -1,14 +1,16 @@
-"""pppd: the files that it reads at each sign-on, the records of its hook, its traces in /proc, and its log.
+"""pppd: the files that pppd reads at each sign-on, the records of its hook, its processes in /proc, and its
+log.
 
-At a commit, pppd gets other files: the subscribers' secrets, or where RADIUS is. pppd and accel-ppp read them
-at each sign-on, and nothing restarts or reloads.
+A commit replaces the files with the subscribers' secrets or with the RADIUS servers. pppd and accel-ppp read
+these files at each sign-on, so no daemon restarts or reloads.
 
-The hook is packaging/pppoe/session-hook. Undocumented formats are those of pppd 2.4.9 and rp-pppoe 3.15, in
-Debian 12; the log lines of pppd 2.5.2, in Debian 13, are the same.
+The hook is packaging/pppoe/session-hook. Undocumented formats were read in pppd 2.4.9 and rp-pppoe 3.15
+(Debian 12). The log lines of pppd 2.5.2 (Debian 13) are the same.
 
-Only the log says why a session ended, and that a sign-on failed. The exit status does not: after the goodbye
-of a subscriber, it is that of a hangup, or of a signal. A log file for each session could fill the disk: pppd
-logs each frame of an unknown protocol. The journal of systemd has limits.
+Only the log tells why a session ended, and that a sign-on failed. The exit status does not: when the
+subscriber terminates PPP, pppd exits with the status of a hangup or of a signal. The log goes to the systemd
+journal, which has size limits. A log file for each session could fill the disk, because pppd logs each frame
+of an unknown protocol.
 """
 
 import logging
@@ -99,7 +101,7 @@ _log = logging.getLogger(__name__)
 
 
 class PppdFiles(ServiceDaemon):
-    """Files that any pppd and accel-ppp read at each sign-on."""
+    """Configuration files that every pppd, and accel-ppp, read at each sign-on."""
 
     name = "pppd"
     effects: ClassVar = {"subscribers.local": "usually none, because each sign-on reads the passwords"}
@@ -130,18 +132,19 @@ class PppdFiles(ServiceDaemon):
 
 
 class PppdRadius:
-    """RadiusClient of pppd. Its state is always unknown: the plugin of pppd keeps no count."""
+    """RadiusClient of pppd. The state is always unknown, because pppd's RADIUS plugin keeps no statistics."""
 
     def look(self) -> tuple[DependencyState, str]:
         return DependencyState.UNKNOWN, "pppd does not tell whether its RADIUS requests get a response."
 
 
 class UnreadableRecord(UnreadableEntry):
-    """Record, process or log line in an unknown format. The text has nothing that a subscriber sent."""
+    """Error of a record, process or log line: unknown format. The text contains nothing that a subscriber
+    sent."""
 
 
 class PppdRecord(msgspec.Struct, frozen=True):
-    """Last event of IPv4, or of IPv6, in a session."""
+    """Last event of one address family, IPv4 or IPv6, in a session."""
 
     is_up: bool
     interface: str
@@ -155,8 +158,8 @@ class PppdRecord(msgspec.Struct, frozen=True):
 
 
 class PppoeAccess(msgspec.Struct, frozen=True):
-    """Place where a session arrived. Unless the session is in the kernel, its packets go through `pppoe`, a
-    process."""
+    """Access interface and MAC address of a PPPoE session. If `in_kernel` is False, the packets of the
+    session go through the process `pppoe` in user mode."""
 
     interface: str
     mac_address: str
@@ -164,7 +167,7 @@ class PppoeAccess(msgspec.Struct, frozen=True):
 
 
 def parse_record(data: bytes) -> PppdRecord:
-    """Return the record of the hook. Raises UnreadableRecord."""
+    """Parse a record that the hook wrote. Raises UnreadableRecord if the record is incomplete or invalid."""
     if not data.endswith(b"\0"):
         raise UnreadableRecord("a record of a session without its end")
     parts = (item.partition(b"=") for item in data[:-1].split(b"\0"))
@@ -191,8 +194,8 @@ def parse_record(data: bytes) -> PppdRecord:
 
 
 def parse_start(stat: bytes) -> int | None:
-    """Return when a process started, in clock ticks since the boot, from its `stat` (proc(5)). None for a
-    process that has ended, and waits for its parent. Raises UnreadableRecord."""
+    """Return the start time of a process in clock ticks since boot, from its `stat` (proc(5)). Return None
+    for a zombie process. Raises UnreadableRecord if the format is unknown."""
     # A program chooses its name, which may have spaces and parentheses.
     fields = stat[stat.rfind(b")") + 1 :].split()
     if len(fields) < 20 or not _NUMBER.fullmatch(fields[19]):
@@ -201,8 +204,8 @@ def parse_start(stat: bytes) -> int | None:
 
 
 def parse_access(command: bytes) -> PppoeAccess:
-    """Return the access of a pppd that pppoe-server started, from its command line: with NUL between the
-    arguments, as in /proc, or with spaces, as in the journal. Raises UnreadableRecord."""
+    """Return the access of a pppd, from its command line. The arguments are separated by NUL, as in /proc, or
+    by spaces, as in the journal. Raises UnreadableRecord if pppoe-server did not start the pppd."""
     found = _SERVED.search(command.replace(b"\0", b" "))
     if found is None:
         raise UnreadableRecord("a pppd that pppoe-server did not start")
@@ -210,10 +213,10 @@ def parse_access(command: bytes) -> PppoeAccess:
 
 
 def parse_end(lines: Iterable[str]) -> tuple[str | None, SourceTraffic | None]:
-    """Return why a session ended, and the traffic that pppd counted, from the log lines of its pppd and of
-    earlier processes with its id. The reason is an Acct-Terminate-Cause (RFC 2866 section 5.10) in
-    snake_case, or SIGNALLED. Only the first cause counts: others follow from it. None for what the lines do
-    not tell."""
+    """Return the reason for the end of a session, and the traffic that pppd counted. `lines` are the log
+    lines of the pppd, perhaps after lines of earlier processes with the same id. The reason is an
+    Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case, or SIGNALLED. The first cause counts, because
+    later causes are its consequences. A value that the lines do not have is None."""
     cause: str | None = None
     traffic: SourceTraffic | None = None
     for line in lines:
@@ -227,13 +230,14 @@ def parse_end(lines: Iterable[str]) -> tuple[str | None, SourceTraffic | None]:
 
 
 def is_whole(lines: Sequence[str]) -> bool:
-    """Return True if the lines reach to the end of pppd. The lines of a pppd that was killed never do."""
+    """Return True if the log lines include the last line of a pppd. A pppd that was killed never writes its
+    last line."""
     return bool(lines) and lines[-1] == _LAST_LINE
 
 
 def parse_refusal(line: str) -> tuple[str, str | None] | None:
-    """Return the reason of a failed sign-on, and the user name if the subscriber gave one. None for any other
-    line."""
+    """Return the reason and the user name of a failed sign-on. The user name is None if the subscriber sent
+    none. Return None if the line reports no failed sign-on."""
     if line == _NO_RESPONSE:
         return "no_response", None
     refused = _REFUSED.fullmatch(line)
@@ -244,8 +248,8 @@ def parse_refusal(line: str) -> tuple[str, str | None] | None:
 
 
 class LoggedLine(NamedTuple):
-    """Line of pppd in the journal. `at` is epoch seconds, `command` the command line of the process with
-    spaces between the arguments, and `cursor` the place of the line in the journal."""
+    """Log line of pppd in the journal. `at` is in epoch seconds. `command` is the command line of the
+    process, with spaces between the arguments. `cursor` is the position of the line in the journal."""
 
     at: float
     pid: int
@@ -258,8 +262,8 @@ _Text: TypeAlias = str | list[int] | None
 
 
 class _JournalEntry(msgspec.Struct):
-    """Entry of the journal in JSON (systemd's Journal Export Formats). Text that is not UTF-8 is a list of
-    bytes. Numbers are text, times are in microseconds."""
+    """JSON entry of the journal (systemd's Journal Export Formats). Text that is not UTF-8 is a list of byte
+    values. Numbers are strings, and times are in microseconds."""
 
     pid: str = msgspec.field(name="_PID")
     at: str = msgspec.field(name="__REALTIME_TIMESTAMP")
@@ -272,16 +276,17 @@ _DECODER = msgspec.json.Decoder(_JournalEntry)
 
 
 class PppdJournal:
-    """Log of pppd in the journal of systemd (252 in Debian 12), by `journalctl`. Its reader is in the group
-    systemd-journal. Thread-safe. All methods raise SourceUnavailable."""
+    """Reader of the pppd log in the systemd journal (252 in Debian 12), by `journalctl`. The user of the core
+    must be in the group systemd-journal. Thread-safe. All methods raise SourceUnavailable."""
 
     def __init__(self, journalctl: Sequence[str] = ("journalctl",), seconds: float = 10.0) -> None:
         self._journalctl = journalctl
         self._seconds = seconds
 
     def read_processes(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
-        """Return the last lines of processes by their id, oldest first, each since a time in epoch seconds.
-        The journal knows the sender of a line from the kernel."""
+        """Return the last log lines of processes by process id, oldest first. `since` has the start time of
+        each process in epoch seconds. A process cannot forge lines of another process, because the journal
+        gets the process id from the kernel."""
         if not since:
             return {}
         found = self._read_last(since)
@@ -295,8 +300,8 @@ class PppdJournal:
         return lines
 
     def read_from(self, place: str) -> list[LoggedLine]:
-        """Return the lines of all processes, oldest first, but only the newest after a flood. `place` is the
-        option of `journalctl` that says where to begin."""
+        """Return the log lines of all processes, oldest first. If there are more than _MAX_LINES lines, only
+        the newest lines are returned. `place` is the `journalctl` option for the start position."""
         arguments = [place, f"--lines={_MAX_LINES}", "--output-fields=MESSAGE,_PID,_CMDLINE"]
         found = self._read(arguments, _MAX_LINES)
         if len(found) == _MAX_LINES:
@@ -315,7 +320,8 @@ class PppdJournal:
     def _read(
         self, arguments: Sequence[str], most: int, processes: Container[int] | None = None
     ) -> list[LoggedLine]:
-        """Return at most `most` lines of pppd, oldest first: of all processes, or of some."""
+        """Return at most `most` log lines of pppd, oldest first. `processes` are the ids of the processes, or
+        None for all processes."""
         command = [*self._journalctl, "--quiet", "--no-pager", "--output=json", "SYSLOG_IDENTIFIER=pppd"]
         try:
             ended = run([*command, *arguments], seconds=self._seconds, most=most * _MAX_LINE_BYTES)
@@ -331,7 +337,8 @@ class PppdJournal:
 
 
 def _parse_line(processes: Container[int] | None, line: bytes) -> LoggedLine:
-    """Return a line of journalctl's JSON. Raises UnreadableRecord."""
+    """Parse a JSON line of journalctl. Raises UnreadableRecord if the line is invalid, or belongs to a
+    process that is not in `processes`."""
     try:
         entry = _DECODER.decode(line)
         at, pid = int(entry.at) / 1e6, int(entry.pid)
@@ -350,8 +357,8 @@ def _decode_text(value: _Text) -> str:
 
 
 class PppdFailures:
-    """Failed sign-ons in the log of pppd after a time in epoch seconds. `name` is that of the source. One
-    thread at a time may call."""
+    """Reader of failed sign-ons in the pppd log, from the epoch second `since` on. `name` is the name of the
+    source. Not thread-safe."""
 
     def __init__(self, name: str, journal: PppdJournal, since: float) -> None:
         self.name = name
@@ -361,7 +368,8 @@ class PppdFailures:
         self._waited: set[int] = set()
 
     def read(self) -> list[SourceFailure]:
-        """Return the failures since the last call. Raises SourceUnavailable."""
+        """Return the failed sign-ons since the previous call. Raises SourceUnavailable if the journal cannot
+        be read."""
         lines = self._journal.read_from(self._place)
         if lines:
             self._place = f"--after-cursor={lines[-1].cursor}"

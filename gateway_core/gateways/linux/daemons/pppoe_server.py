@@ -1,21 +1,23 @@
-"""Debian's pppoe-server with pppd: a server for each access interface, and its PPPoE sessions.
+"""Debian's pppoe-server with pppd: one server for each access interface, and the PPPoE sessions of all
+servers.
 
-A server is an instance of systemd/gateway-pppoe@.service. At a commit, the servers reload whose settings
-differ: sessions that are up keep their pppd and their address. Each server has a block of addresses of its
-own, which it keeps until it is stopped. Its settings are a file:
+A server is an instance of systemd/gateway-pppoe@.service. A commit reloads each server whose settings have
+changed; sessions that are up keep their pppd and their address. Each server has its own block of addresses,
+until the server is stopped. The settings of a server are a file:
 
-    100.64.0.1 100.64.0.16 secrets bng1
-    192.0.2.53 192.0.2.54
+100.64.0.1 100.64.0.16 secrets bng1
+192.0.2.53 192.0.2.54
 
-The gateway's address, the first of the 16 addresses to give away (`100.64.0.20/30`: of four), how subscribers
-are authenticated, and the name of the access concentrator. The DNS servers have a second line, if there are
-any: a server that still runs the program of before an upgrade reads only the first.
-packaging/pppoe/server, which is root, reads them. It takes no options and no file for pppd: with those, the
-core would be root too. packaging/pppoe/pppd, which pppoe-server starts for each session, chooses between
-PPPoE in the kernel and user mode.
+The first line has the gateway's address, the first address of the block, the authentication of subscribers,
+and the name of the access concentrator. A block has 16 addresses, unless a prefix length follows:
+`100.64.0.20/30` has four. The second line has the DNS servers, if there are any. A server that still runs the
+program of an older version reads only the first line. packaging/pppoe/server, which runs as root, reads the
+settings. The settings cannot contain options or files for pppd, because with these the core could run
+commands as root. packaging/pppoe/pppd, which pppoe-server starts for each session, chooses between PPPoE in
+the kernel and in user mode.
 
-The pppd processes that live are the sessions. The records of their hooks say whose sessions these are, and
-since when they are up.
+Each running pppd process is a session. The record of its hook has the user name and the start time of the
+session.
 """
 
 import logging
@@ -127,7 +129,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PppoeSettings:
-    """Settings of one pppoe-server. `block` is the number of addresses to give away from `first` on."""
+    """Settings of one pppoe-server. The server assigns `block` addresses, from the address `first` on."""
 
     gateway: IPv4Address
     first: IPv4Address
@@ -149,7 +151,8 @@ class PppoeSettings:
 
     @classmethod
     def parse(cls, text: str) -> "PppoeSettings | None":
-        """Return the settings in a file, or None for a text that the core did not write."""
+        """Parse the text of a settings file. Return None if the text is invalid, which means that the core
+        did not write it."""
         parts = _LINES.fullmatch(text)
         if parts is None:
             return None
@@ -179,8 +182,8 @@ _Settings = Mapping[str, PppoeSettings | None]
 
 
 class PppoeServers(SourceDaemon):
-    """The pppoe-server of each access interface. Only this object writes to `folder`, that of the settings.
-    Unless pppoe-server is a source, the servers of an earlier configuration of the machine are stopped.
+    """Manager of the pppoe-server of each access interface. Only this object writes to `folder`, the folder
+    of the settings. If pppoe-server is not a source, a commit stops all servers that still run.
     Thread-safe."""
 
     name = "pppoe-server"
@@ -222,15 +225,15 @@ class PppoeServers(SourceDaemon):
         return PppdFailures(self.name, PppdJournal(), clock.wall())
 
     def set_configuration(self, configuration: Configuration) -> None:
-        """Set the configuration by which servers start from now on. Servers that run stay as they are."""
+        """Set the configuration for servers that start from now on. Running servers stay as they are."""
         self._configuration = configuration
         self._prefixes.configure(configuration)
 
     def start(self, interfaces: Sequence[str]) -> None:
-        """Start the servers of interfaces that are up. Where there is no room for another block, all servers
-        get smaller ones, and the start is refused once: until the servers have read their settings, and the
-        sign-ons under way are over, there could be two sessions with one address. Raises SourceUnavailable,
-        and SourceRefused if all addresses are given away; then some servers may have started."""
+        """Start the servers of interfaces. The interfaces must be up. If no block is free, all servers get
+        smaller blocks, and this start is refused: two sessions could get the same address until all servers
+        have read their new settings and current sign-ons have finished. Raises SourceUnavailable, and
+        SourceRefused if the start is refused or no block is free."""
         with self._lock, _convert_errors():
             if self._configuration is None:
                 raise SourceUnavailable("the core has no configuration yet")
@@ -258,8 +261,9 @@ class PppoeServers(SourceDaemon):
             self._systemd.start(*map(_name_unit, interfaces))
 
     def stop(self, interface: str) -> None:
-        """Stop the server of an interface with all its processes: its sessions end, and its block is free.
-        Raises SourceUnavailable and SourceRefused."""
+        """Stop the server of an interface with all its processes. Its sessions end, and its block becomes
+        free. Raises SourceUnavailable if systemd does not reply, and SourceRefused if the server cannot be
+        stopped."""
         with self._lock, _convert_errors():
             self._stop(self._systemd, [interface])
 
@@ -294,8 +298,8 @@ class PppoeServers(SourceDaemon):
 
     @contextmanager
     def _hold_lock(self, seconds: float) -> Iterator[None]:
-        """Hold the lock for a commit. Raises StepFailed if the source holds it too long, because systemd does
-        not reply."""
+        """Hold the lock for a commit. Raises StepFailed if the source does not release the lock within
+        `seconds`, because systemd does not reply."""
         if not self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
             raise StepFailed(_STEP, f"another change to it did not end within {seconds:.3g} s")
         try:
@@ -312,7 +316,8 @@ class PppoeServers(SourceDaemon):
         return self._read
 
     def _rewrite(self, interface: str, settings: PppoeSettings) -> None:
-        """Write the settings of a server that may run: `_reload` has the server read them."""
+        """Write new settings of a server that may be running. `_reload` makes the server read the
+        settings."""
         if not self._to_reload:
             # A core that is killed before the reload leaves the reload to the next one.
             self._files.place(_TO_RELOAD, "")
@@ -345,8 +350,8 @@ class PppoeServers(SourceDaemon):
 def _assign_blocks(
     configuration: Configuration, known: _Settings, block: int = MAX_BLOCK_SIZE
 ) -> dict[str, PppoeSettings | None]:
-    """Return the settings of each interface, None where no block is free. An interface keeps its block if it
-    can. A block has at most `block` addresses."""
+    """Return the new settings of each interface in `known`; None for an interface without a free block. An
+    interface keeps its block if possible. A block has at most `block` addresses."""
     shared = SharedRange.of(configuration, len(known), block)
     blocks = {
         name: settings.first
@@ -366,7 +371,7 @@ def _assign_blocks(
 
 @contextmanager
 def _convert_errors() -> Iterator[None]:
-    """Raise the errors of systemd and of the disk as those of a source."""
+    """Convert errors of systemd and of the disk to SourceUnavailable or SourceRefused."""
     try:
         yield
     except SystemdUnreachable as error:
@@ -376,16 +381,16 @@ def _convert_errors() -> Iterator[None]:
 
 
 class _Process(NamedTuple):
-    """Process of pppd. Another process may get its id later, but not with the same start, in ticks since the
-    boot."""
+    """Process of pppd. `start` is the start time in clock ticks since boot: another process may get the same
+    id later, but not with the same start time."""
 
     pid: int
     start: int
 
 
 class PppoeServerSource(Source):
-    """Sessions of the servers. `records` is the folder of the hook's records, `proc` is /proc. A pppd that
-    connects again within its process is the same session."""
+    """Source of the sessions of all pppoe-servers. `records` is the folder of the hook's records. A pppd
+    process that connects again continues the same session."""
 
     name = PppoeServers.name
 
@@ -414,7 +419,7 @@ class PppoeServerSource(Source):
         self._log_from = 0.0
 
     def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
-        """Return the sessions, each of which is up from its first address to the loss of its last."""
+        """Return the sessions that are up. A session is up while it has an IPv4 or IPv6 address."""
         with self._sweep:
             try:
                 # With `hidepid`, all processes would seem to have ended.
@@ -433,8 +438,8 @@ class PppoeServerSource(Source):
             return list(self._known.values())
 
     def terminate(self, session: SourceSession) -> None:
-        """Let PPP say goodbye at the first request, and kill pppd at another one within a minute. Raises
-        SourceRefused without CAP_KILL."""
+        """Terminate PPP gracefully at the first request. A second request within a minute kills pppd. Raises
+        SourceRefused if the core cannot signal pppd, such as without CAP_KILL."""
         process = self._parse_key(session.key)
         if process is None:
             return
@@ -465,8 +470,8 @@ class PppoeServerSource(Source):
             self._servers.stop(interface)
 
     def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """Return the reason from the log of pppd, `unknown` where the log cannot be read. The traffic is from
-        the record of its hook, or else from its log; None if pppd was killed."""
+        """Return the reasons from the log of pppd, or `unknown` if the log cannot be read. The traffic comes
+        from the record of the hook, or else from the log of pppd. The traffic is None if pppd was killed."""
         processes = {key: process for key in keys if (process := self._parse_key(key)) is not None}
         lines = self._read_log(list(processes.values()))
         return {
@@ -487,7 +492,7 @@ class PppoeServerSource(Source):
         return f"{self._clock.boot_id[:_BOOT_CHARACTERS]}-{process.pid}-{process.start}"
 
     def _parse_key(self, key: str) -> _Process | None:
-        """Return the process of a session, or None for a session of an earlier boot."""
+        """Return the process of a session, or None if the session belongs to an earlier boot."""
         parts = _KEY.fullmatch(key)
         if parts is None or parts[1] != self._clock.boot_id[:_BOOT_CHARACTERS]:
             return None
@@ -506,11 +511,14 @@ class PppoeServerSource(Source):
         except FileNotFoundError:
             return None
         except (OSError, UnreadableRecord) as error:
-            _log.warning("cannot read the record of pppd %d, its log has the traffic: %s", process.pid, error)
+            _log.warning(
+                "cannot read the record of pppd %d, traffic is taken from its log: %s", process.pid, error
+            )
             return None
 
     def _read_log(self, processes: Sequence[_Process]) -> Mapping[int, Sequence[str]]:
-        """Return the log lines of processes by their id, without those that cannot be read."""
+        """Return the log lines of processes by process id. A process whose lines cannot be read is left
+        out."""
         lines: dict[int, Sequence[str]] = {}
         if self._clock.steady() < self._log_from:
             return lines
@@ -528,7 +536,7 @@ class PppoeServerSource(Source):
             except SourceUnavailable as error:
                 self._log_from = self._clock.steady() + _LOG_PAUSE_SECONDS
                 _log.warning(
-                    "cannot read the log of pppd, sessions that end within %g s have no reason: %s",
+                    "cannot read the pppd log, sessions that end in the next %g s get the reason unknown: %s",
                     _LOG_PAUSE_SECONDS,
                     error,
                 )
@@ -536,13 +544,13 @@ class PppoeServerSource(Source):
         return lines
 
     def _read_start(self, pid: int) -> int | None:
-        """Return when a process started, or None for a process that has ended."""
+        """Return the start time of a process in clock ticks since boot, or None if the process has ended."""
         stat = self._read_proc(pid, "stat")
         return None if stat is None else parse_start(stat)
 
     def _read_access(self, process: _Process) -> PppoeAccess | None:
-        """Return the access of a process, or None if it ends now: then its command line is empty, before its
-        `stat` says so."""
+        """Return the access of a process, or None if the process is ending: an ending process has an empty
+        command line before its `stat` shows the end."""
         command = self._read_proc(process.pid, "cmdline")
         return parse_access(command) if command else None
 
@@ -554,12 +562,13 @@ class PppoeServerSource(Source):
             return None
 
     def _read_record(self, process: _Process, family: str) -> tuple[PppdRecord, int]:
-        """Return the record of a family, and the epoch second in which it was written."""
+        """Return the record of an address family (`ip` or `ipv6`), and the epoch second in which the record
+        was written."""
         with (self._records / f"{process.pid}-{process.start}.{family}").open("rb") as file:
             return parse_record(file.read()), int(os.fstat(file.fileno()).st_mtime)
 
     def _read_session(self, process: _Process) -> SourceSession | None:
-        """Return the session of a process, or None if it is not up."""
+        """Return the session of a process, or None if the session is not up."""
         if self._read_start(process.pid) != process.start:
             return None
         up: dict[str, tuple[PppdRecord, int]] = {}

@@ -1,7 +1,8 @@
-"""Source of sessions: a daemon that terminates the connections of subscribers, such as accel-ppp.
+"""Interface of a source of sessions: a daemon that terminates the connections of subscribers, such as
+accel-ppp.
 
-The table of the source is the truth: a session that it does not list has ended. A source that does not reply
-says nothing: its sessions are stale, and not gone.
+The session list of the source is authoritative: a session that is not in the list has ended. While a source
+does not reply, its sessions are stale, but have not ended.
 """
 
 import math
@@ -30,8 +31,8 @@ START_JITTER_SECONDS = 30
 
 
 class SourceUnavailable(GatewayApiError):
-    """Failure to reach the daemon, or to get its reply in time, whole and in its format. The text is for the
-    log, and has nothing that a subscriber sent."""
+    """Failure to get a reply of the daemon: no connection, or no complete and valid reply in time. The text
+    is for the log, and contains nothing that a subscriber sent."""
 
 
 class SourceNotRunning(SourceUnavailable):
@@ -39,12 +40,12 @@ class SourceNotRunning(SourceUnavailable):
 
 
 class SourceRefused(GatewayApiError):
-    """Refusal of a request by the daemon or by this machine. The text is for the log, and has nothing that a
-    subscriber sent."""
+    """Refusal of a request by the daemon or by this machine. The text is for the log, and contains nothing
+    that a subscriber sent."""
 
 
 class SourceSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Session that is up, as its source lists it. A source need not know the fields with a default."""
+    """Session that is up, as listed by its source. A source may leave the fields with a default unset."""
 
     #: The id of the source. No other session of the source ever has this id.
     key: str
@@ -79,7 +80,8 @@ PrefixOf: TypeAlias = Callable[[str | None], IPv6Network | None]
 
 
 def add_prefix(session: SourceSession, prefix_of: PrefixOf) -> SourceSession:
-    """Return the session with its /64, of which the gateway has the first address."""
+    """Return a copy of the session with its IPv6 /64 prefix and the gateway's address in the prefix. Return
+    the same session if `prefix_of` has no prefix for its IPv4 address."""
     prefix = prefix_of(session.ip_address)
     if prefix is None:
         return session
@@ -87,24 +89,25 @@ def add_prefix(session: SourceSession, prefix_of: PrefixOf) -> SourceSession:
 
 
 class SourceTraffic(msgspec.Struct, frozen=True):
-    """Bytes that a source has counted in a session, modulo 2**32: pppd 2.4.9 has no more bits. `bytes_in`
-    came from the subscriber (RFC 2866 section 5.3)."""
+    """Byte counters of a session, modulo 2**32 because pppd 2.4.9 counts with 32 bits. `bytes_in` are bytes
+    received from the subscriber (RFC 2866 section 5.3)."""
 
     bytes_in: int
     bytes_out: int
 
 
 class SourceEnd(msgspec.Struct, frozen=True):
-    """End of a session, as its source tells it. `reason` is an Acct-Terminate-Cause (RFC 2866 section 5.10)
-    in snake_case, `admin_disconnect`, or `unknown`. `traffic` is None if the source does not tell it."""
+    """End of a session, as reported by its source. `reason` is an Acct-Terminate-Cause (RFC 2866 section
+    5.10) in snake_case, `admin_disconnect`, or `unknown`. `traffic` is None if the source does not report the
+    traffic."""
 
     reason: str = UNKNOWN
     traffic: SourceTraffic | None = None
 
 
 class SourceFailure(msgspec.Struct, frozen=True):
-    """Failed sign-on. `at` is epoch seconds, `reason` as in FailedSignOn; `username` as in SourceSession, or
-    None if the subscriber gave none."""
+    """Failed sign-on. `at` is in epoch seconds, and `reason` is a reason of FailedSignOn. `username` is None
+    if the subscriber sent no user name."""
 
     at: float
     reason: str
@@ -118,58 +121,62 @@ NO_SESSIONS: Mapping[str, SourceSession] = MappingProxyType({})
 
 
 class Source(Protocol):
-    """Sessions of one daemon. Thread-safe. Every call ends by a deadline of the source, and raises
-    SourceUnavailable; `terminate`, `serve` and `release` raise SourceRefused too."""
+    """Source of sessions: one daemon. Thread-safe. Every call ends within a time limit of the source, and
+    raises SourceUnavailable if the daemon does not reply. `terminate`, `serve` and `release` also raise
+    SourceRefused."""
 
     #: Unique in the gateway: `accel-ppp`.
     name: str
 
     def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
-        """Return all sessions that are up, in any order, without those that start or end. An unchanged
-        session is the same object as in the call before. `former` has the sessions of the last list by key:
-        a session of which only the key can be read is listed as it was there."""
+        """Return all sessions that are up, in any order. Sessions that are starting or ending are left out.
+        An unchanged session is the same object as in the previous call. `former` has the sessions of the
+        previous list by key: if only the key of a session can be read, the session is taken from `former`."""
 
     def terminate(self, session: SourceSession) -> None:
-        """Request the end of a session, and do not wait for it. A session that is gone is no error. Another
-        request is more forceful, if the source has a way."""
+        """Request the end of a session, and return without waiting for the end. Do nothing if the session has
+        already ended. A second request for the same session uses a harder method, if the daemon has one."""
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """Accept sessions of a type on interfaces, which are up. After an error, some of them may be served.
-        An interface that is served already is no error. If an interface was removed without `release`, and
-        created again, call `release` first: the daemon has sockets of the removed interface."""
+        """Accept sessions of a type on interfaces. The interfaces must be up; an interface may be served
+        already. After an error, some of the interfaces may be served. If an interface was removed without
+        `release` and created again, call `release` first, because the daemon still has sockets of the removed
+        interface."""
 
     def release(self, interface: str) -> None:
-        """End the service on an interface, with its sessions. Call it before the interface is removed. An
-        interface that is not served is no error."""
+        """End the service and all sessions on an interface. Call this method before the interface is removed.
+        Do nothing if the interface is not served."""
 
     def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """Return the ends of sessions that are no longer up, by key. Several ends take little more time than
-        one."""
+        """Return the ends of sessions that are no longer up, by key. A call for several sessions takes little
+        more time than a call for one session."""
 
     def find_concern(self) -> str | None:
-        """Return why the last listed sessions are served worse than they could be, for health: a sentence
-        without its full stop. None without a reason."""
+        """Return a health warning about the sessions of the last list, such as a slow mode of service, or
+        None. The warning is a sentence without a full stop."""
         return None
 
 
 class FailureSource(Protocol):
-    """Failed sign-ons of PPPoE. `name` is that of the source."""
+    """Reader of the failed PPPoE sign-ons of a source. `name` is the name of the source."""
 
     name: str
 
     def read(self) -> list[SourceFailure]:
-        """Return the failures since the last call. Raises SourceUnavailable."""
+        """Return the failed sign-ons since the previous call. Raises SourceUnavailable if the source cannot
+        be read."""
 
 
 class RadiusClient(Protocol):
-    """Daemon that sends requests to a RADIUS server."""
+    """RADIUS client: a daemon that sends requests to a RADIUS server."""
 
     def look(self) -> tuple[DependencyState, str]:
-        """Return the state of the server, and a sentence. Ends by a deadline."""
+        """Return the state of the RADIUS server, and a sentence that explains the state. The call has a time
+        limit."""
 
 
 class Terminations:
-    """Keys of the sessions whose end was requested at a source within the last minute. Thread-safe."""
+    """Keys of the sessions whose end was requested from a source within the last minute. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -183,13 +190,13 @@ class Terminations:
         return at is not None and self._clock.steady() - at < _REQUEST_SECONDS
 
     def find_reason(self, key: str, otherwise: str = UNKNOWN) -> str:
-        """Return ADMIN_DISCONNECT for a session whose end was requested, or another reason."""
+        """Return ADMIN_DISCONNECT if the end of the session was requested, or else the reason `otherwise`."""
         return ADMIN_DISCONNECT if key in self else otherwise
 
     @contextmanager
     def note(self, *keys: str) -> Iterator[None]:
-        """Note a request before the block makes it: another thread may see the end first. If the block
-        fails, only earlier requests count."""
+        """Record the requested ends of sessions, before the `with` block sends the requests: another thread
+        may see the end of a session before the block returns. If the block fails, the record is undone."""
         now = self._clock.steady()
         with self._lock:
             earlier = {key: at for key, at in self._requested.items() if now - at < _REQUEST_SECONDS}

@@ -1,15 +1,16 @@
-"""Shares of `cgnat.source_range` where the gateway itself gives addresses to subscribers.
+"""Shares of `cgnat.source_range`, for gateways on which pppoe-server and dnsmasq assign the addresses of
+subscribers.
 
-    the first                  the network's own
-    the second                 of the gateway: `Cgnat.subscriber_gateway`
-    from the seventeenth       PPPoE: blocks, one for each VLAN with a pppoe-server
-    the second half            DHCP: one range for all VLANs, without the network's last address
+first address              network address
+second address             the gateway: `Cgnat.subscriber_gateway`
+from the 17th address      PPPoE: one block for each VLAN with a pppoe-server
+second half                DHCP: one range for all VLANs, without the broadcast address
 
-accel-ppp has the whole range: where it runs, it serves both types.
+If accel-ppp is a source, accel-ppp uses the whole range, because it serves both PPPoE and DHCP.
 
-Of `subscribers.ipv6_range`, accel-ppp has the first half. Of the second half, each session with an address of
-`cgnat.source_range` has the /64 with its place: 2 n for place n of PPPoE, 2 n + 1 for place n of DHCP. Where
-the half has too few, the last places have none.
+accel-ppp uses the first half of `subscribers.ipv6_range`. In the second half, the IPv4 address of a session
+determines its /64: the n-th PPPoE address has the /64 number 2 n, and the n-th DHCP address has the /64
+number 2 n + 1. If the half has too few /64 prefixes, the last addresses have no prefix.
 """
 
 from collections.abc import Callable, Container
@@ -28,8 +29,8 @@ _PREFIX_LENGTH = 64
 
 @dataclass(frozen=True)
 class SharedRange:
-    """Shares of a network. `fixed` are the addresses of local subscribers, of which DHCP and the blocks of
-    VLANs have none. `block` is the number of addresses in a block, a power of two."""
+    """Shares of a network. `fixed` are the fixed addresses of local subscribers, which are excluded from DHCP
+    and from the blocks of VLANs. `block` is the number of addresses in a block, a power of two."""
 
     network: IPv4Network
     fixed: frozenset[IPv4Address] = frozenset()
@@ -37,8 +38,8 @@ class SharedRange:
 
     @classmethod
     def of(cls, configuration: Configuration, vlans: int = 1, block: int = MAX_BLOCK_SIZE) -> "SharedRange":
-        """Return the shares of `cgnat.source_range` with a block for each of so many VLANs of PPPoE. Blocks
-        are as large as possible, but have at most `block` addresses."""
+        """Return the shares of `cgnat.source_range`, with one block for each PPPoE VLAN. `vlans` is the
+        number of these VLANs. Blocks are as large as possible, but have at most `block` addresses."""
         fixed = frozenset(one.ip_address for one in configuration.subscribers.local if one.ip_address)
         shared = cls(configuration.cgnat.source_range, fixed, block)
         while shared.block > 1 and shared.number_of_blocks < vlans:
@@ -53,29 +54,31 @@ class SharedRange:
 
     @property
     def dhcp(self) -> tuple[IPv4Address, IPv4Address]:
-        """The first and the last address of DHCP."""
+        """First and last address of the DHCP range."""
         return self.network.network_address + self._half, self.network.broadcast_address - 1
 
     def is_of_subscriber(self, address: IPv4Address) -> bool:
-        """Return True for an address of the network that is neither its own nor the gateway's."""
+        """Return True if a subscriber may have the address: the network, gateway and broadcast addresses are
+        excluded."""
         return self.network[1] < address < self.network.broadcast_address
 
     def has(self, address: IPv4Address, type: SessionType) -> bool:
-        """Return True for an address of the share of a session type: no session of the other type gets it."""
+        """Return True if the address belongs to the share of a session type. No session of the other type
+        gets such an address."""
         first, last = self.dhcp
         if type is SessionType.DHCP:
             return first <= address <= last and address not in self.fixed
         return self.network[1] < address < first or address in self.fixed
 
     def has_block(self, first: IPv4Address) -> bool:
-        """Return True if a block for a VLAN begins at an address."""
+        """Return True if a block for a VLAN may begin at an address, and contains no fixed address."""
         place = self._find_place(first)
         fits = place % self.block == 0 and MAX_BLOCK_SIZE <= place <= self._half - self.block
         return fits and not any(first + offset in self.fixed for offset in range(self.block))
 
     def find_free_block(self, taken: Container[IPv4Address]) -> IPv4Address | None:
-        """Return the first address of the lowest block that is not taken, or None. `taken` are first
-        addresses."""
+        """Return the first address of the lowest free block, or None if no block is free. `taken` has the
+        first addresses of the blocks in use."""
         start = self.network.network_address
         blocks = (start + place for place in range(MAX_BLOCK_SIZE, self._half, self.block))
         return next((first for first in blocks if first not in taken and self.has_block(first)), None)
@@ -89,14 +92,14 @@ class SharedRange:
 
 
 class SessionPrefixes:
-    """Prefixes of sessions under a configuration. Thread-safe."""
+    """IPv6 prefixes of sessions, as a function of their IPv4 addresses. Thread-safe."""
 
     def __init__(self) -> None:
         #: The source range, and the half of the IPv6 range for its sessions.
         self._networks: tuple[IPv4Network, IPv6Network] | None = None
 
     def configure(self, configuration: Configuration) -> Callable[[], None]:
-        """Set the configuration, and return a function that restores the former one."""
+        """Set the configuration, and return a function that restores the former configuration."""
         former, network = self._networks, configuration.subscribers.ipv6_range
         self._networks = (
             None if network is None else (configuration.cgnat.source_range, [*network.subnets()][1])

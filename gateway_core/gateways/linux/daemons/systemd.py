@@ -1,5 +1,5 @@
-"""Units of systemd, by `systemctl` (252 in Debian 12). The rule packaging/polkit.rules allows the core's user
-these calls for the units of the gateway, and no more."""
+"""Control of systemd units, by `systemctl` (252 in Debian 12). The rule in packaging/polkit.rules allows the
+user of the core only these calls, and only for the units of the gateway."""
 
 import re
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ _UNITS_PER_CALL = 100
 
 
 class UnitFailed(StepFailed):
-    """Failure of systemd to do what it was asked, with its own reason."""
+    """Failure of a systemd call, with systemd's own reason."""
 
 
 class SystemdUnreachable(UnitFailed):
-    """Failure of `systemctl` to reply: what systemd did is unknown."""
+    """Failure of `systemctl` to reply. The state of the units is unknown."""
 
 
 class Systemd:
-    """Manager of the machine's units. `seconds` is the limit of one call, and `limit` that of all.
-    Thread-safe. All methods but `is_active` raise UnitFailed."""
+    """Manager of the machine's systemd units. `seconds` is the time limit of one call, and `limit` is the
+    time limit of all calls together. Thread-safe. All methods except `is_active` raise UnitFailed."""
 
     def __init__(
         self, systemctl: Sequence[str] = ("systemctl",), seconds: float = 30.0, limit: TimeLimit = NO_LIMIT
@@ -33,12 +33,12 @@ class Systemd:
         self._limit = limit
 
     def with_limit(self, limit: TimeLimit) -> "Systemd":
-        """Return a manager whose calls end within a limit."""
+        """Return a manager whose calls together end within a time limit."""
         return Systemd(self._systemctl, self._seconds, limit)
 
     def start(self, *units: str) -> None:
-        """Start units, and return when they run, as their types define it. Does nothing to running units.
-        Several units take little more time than one."""
+        """Start units, and return when all units run, as their unit types define. A running unit stays as it
+        is. A call for several units takes little more time than a call for one unit."""
         self._execute("start", units)
 
     def stop(self, *units: str) -> None:
@@ -49,11 +49,11 @@ class Systemd:
         self._execute("restart", [unit])
 
     def reload_running(self, *units: str) -> None:
-        """Reload those of the units that run and can reload."""
+        """Reload the running units among `units`."""
         self._execute("reload", units, "try-reload-or-restart")
 
     def is_active(self, unit: str) -> bool:
-        """Return True if a unit runs. False, too, on a machine without systemd."""
+        """Return True if a unit runs. Return False on a machine without systemd."""
         try:
             return self._run("is-active", [unit]).status == 0
         except ProgramFailed:
@@ -79,13 +79,14 @@ class Systemd:
 
 
 def name_instance(template: str, name: str) -> str:
-    """Return the unit of an instance: `gateway-pppoe@trunk0.300.service` of `gateway-pppoe@.service`. The
-    name is escaped (systemd.unit(5), "String Escaping for Inclusion in Unit Names")."""
+    """Return the unit name of an instance of a template, such as `gateway-pppoe@trunk0.300.service`. The
+    instance name is escaped (systemd.unit(5), "String Escaping for Inclusion in Unit Names")."""
     escaped = re.sub(rb"^\.|[^A-Za-z0-9:_./]", lambda found: b"\\x%02x" % found[0][0], name.encode())
     return template.replace("@.", f"@{escaped.replace(b'/', b'-').decode()}.", 1)
 
 
 def _find_reason(ended: EndedProgram) -> str:
-    """Return the first line of an error, which is the refusal: advice follows."""
+    """Return the reason for a failed `systemctl`: the first line of its error output. Further lines are only
+    advice."""
     lines = [line.strip() for line in ended.errors.decode("ascii", "replace").splitlines() if line.strip()]
     return re.sub(r"[^ -~]+", "?", lines[0])[:200] if lines else f"systemctl ended with {ended.status}"
