@@ -1,5 +1,5 @@
-"""Events as clients get them, in event streams and from webhooks. `EVENTS` says which data each event has.
-Fields are sent in the order of the records."""
+"""Events as clients receive them, in event streams and from webhooks. `EVENTS` maps each event to its data.
+JSON objects have their fields in the order of the records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from gateway_contract.core.sessions import EventName, SessionEvent
 
 
 class EventData(Record, frozen=True):
-    """The data of an event."""
+    """Data of an event."""
 
     @classmethod
     def of(cls, event: SessionEvent) -> Self:
-        """Return the data of an event of the core."""
+        """Create the data from an event of the core."""
         return record_of(cls, event)
 
 
 class SessionUp(EventData, frozen=True):
-    """A session that started."""
+    """Data of the event that a session started."""
 
     id: sessions.SessionId
     type: sessions.Type
@@ -32,7 +32,7 @@ class SessionUp(EventData, frozen=True):
 
 
 class SessionUpOnInterface(EventData, frozen=True):
-    """A session that started, with its interface."""
+    """Data of the event that a session started, including the interface of the session."""
 
     id: sessions.SessionId
     type: sessions.Type
@@ -45,7 +45,7 @@ class SessionUpOnInterface(EventData, frozen=True):
 
 
 class SessionDown(EventData, frozen=True):
-    """A session that ended."""
+    """Data of the event that a session ended."""
 
     id: sessions.SessionId
     username: sessions.Username
@@ -59,7 +59,7 @@ class SessionDown(EventData, frozen=True):
 
 
 class SessionRate(EventData, frozen=True):
-    """A session whose rates changed."""
+    """Data of the event that the rates of a session changed."""
 
     id: sessions.SessionId
     type: sessions.Type
@@ -77,19 +77,19 @@ class SessionRate(EventData, frozen=True):
 
     @classmethod
     def of(cls, event: SessionEvent) -> Self:
-        """Return the data of an event of the core."""
+        """Create the data from an event of the core."""
         return record_of(cls, event, expires_at=event.rate_expires_at)
 
 
 class Gap(Record, frozen=True):
-    """Events that are lost to the client."""
+    """Range of the events that the gateway still holds, sent after the client has missed events."""
 
     oldest: Annotated[str, about("Id of the oldest event that is held.", "84a7e8343baf37f9-1")]
     newest: Annotated[str, about("Id of the newest event that is held.", "84a7e8343baf37f9-57")]
 
 
 class Ended(Record, frozen=True):
-    """The session of a stream has ended, and the stream with it."""
+    """End of the session that a stream follows. The stream ends, too."""
 
     id: sessions.SessionId
 
@@ -100,7 +100,7 @@ _Time = Annotated[
 
 
 class SessionUpDelivery(Record, frozen=True):
-    """The message about a session that started."""
+    """Message to a webhook: a session started."""
 
     event: Annotated[Literal["session.up"], about("Event name.", "session.up", type="string")]
     timestamp: _Time
@@ -108,7 +108,7 @@ class SessionUpDelivery(Record, frozen=True):
 
 
 class SessionDownDelivery(Record, frozen=True):
-    """The message about a session that ended."""
+    """Message to a webhook: a session ended."""
 
     event: Annotated[Literal["session.down"], about("Event name.", "session.down", type="string")]
     timestamp: _Time
@@ -116,7 +116,7 @@ class SessionDownDelivery(Record, frozen=True):
 
 
 class SessionRateDelivery(Record, frozen=True):
-    """The message about a session whose rates changed."""
+    """Message to a webhook: the rates of a session changed."""
 
     event: Annotated[Literal["session.rate"], about("Event name.", "session.rate", type="string")]
     timestamp: _Time
@@ -124,11 +124,11 @@ class SessionRateDelivery(Record, frozen=True):
 
 
 class Empty(Record, frozen=True):
-    """An object without fields."""
+    """Object without fields."""
 
 
 class TestDelivery(Record, frozen=True):
-    """A message that is only a test."""
+    """Message to a webhook that only tests the delivery."""
 
     event: Annotated[Literal["webhook.test"], about("Event name.", "webhook.test", type="string")]
     timestamp: _Time
@@ -137,8 +137,9 @@ class TestDelivery(Record, frozen=True):
 
 @dataclass(frozen=True)
 class ClientEvent:
-    """An event of the core, as clients get it. Webhooks call it by its name in the core. `delivery` is the
-    whole message to a webhook. Clients that name no events get it if it `is_default`."""
+    """Event in the forms that clients receive. The name in event streams is `stream_name`; webhooks use the
+    core's name of the event. `delivery` is the record of the whole message to a webhook. A client that
+    chooses no events receives the event if `is_default`."""
 
     stream_name: str
     stream_data: type[EventData]

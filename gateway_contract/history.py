@@ -1,4 +1,4 @@
-"""Records of the history, as clients of the API get them."""
+"""Records of the history, in the form that the API sends to clients."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from gateway_contract.core.sign_ons import SignOnReason, SignOnUsername
 
 
 class ClockState(Enumeration):
-    """State of the clock of the gateway when it gave a record its times."""
+    """State of the gateway's clock when the times of a record were taken."""
 
     SET = "set", "The clock was right, as far as is known."
     UNSET = "unset", "The clock was ahead, and was set back later: the times are wrong."
@@ -19,10 +19,12 @@ Clock = Annotated[ClockState, about("unset if the times are of a clock that was 
 
 
 class PastSession(Record, frozen=True):
-    """Session of the past, or one that is up. Fields after started_at are null while it is up.
+    """Session of the past, or a session that is still up. The fields after started_at are null while the
+    session is up.
 
-    Where the history has a hole, the end is not known: ended_at is null, and the session ended between
-    ended_after and ended_before."""
+    If the history has a hole, the end is unknown: ended_at is null, and the session ended between ended_after
+    and ended_before.
+    """
 
     id: wire.SessionId
     type: wire.Type
@@ -51,8 +53,8 @@ class PastSession(Record, frozen=True):
 
 
 class FlappingSubscriber(Record, frozen=True):
-    """Subscriber with more than one session in a window of time. Fields after sessions are of the last
-    one."""
+    """Subscriber with more than one session in a window of time. The fields after sessions describe the last
+    session."""
 
     username: wire.Username
     sessions: Annotated[int, count("Sessions that started in the window.", 12)]
@@ -67,8 +69,8 @@ MAX_PAUSE = 900
 
 
 class FailedSignOns(Record, frozen=True):
-    """Attempts to sign on that failed for one reason, one soon after the other. Routers
-    try again for as long as they are on."""
+    """Series of failed attempts to sign on, with the same reason and with short pauses. A router repeats the
+    attempt as long as it is switched on."""
 
     type: wire.Type
     username: SignOnUsername
@@ -87,7 +89,7 @@ class FailedSignOns(Record, frozen=True):
 
 
 class TimelineEvent(Enumeration):
-    """Kind of an entry of a timeline."""
+    """Kind of a timeline entry."""
 
     UP = EventName.UP.value, "A session started."
     RATE = EventName.RATE.value, "The rates of a session changed."
@@ -97,8 +99,8 @@ class TimelineEvent(Enumeration):
 
 
 class TimelineEntry(Record, frozen=True):
-    """Event of a subscriber. A field that does not belong to the event is null, so
-    session_id is for sign_on.failed."""
+    """Event in the timeline of a subscriber. A field that does not apply to the kind of event is null, for
+    example session_id of sign_on.failed."""
 
     at: wire.HappenedAt
     event: Annotated[TimelineEvent, about("What happened.", "session.down")]
@@ -119,7 +121,7 @@ class TimelineEntry(Record, frozen=True):
 
 
 class TrafficSample(Record, frozen=True):
-    """Traffic of all trunks, the mean of some time."""
+    """Traffic of all trunks, averaged over one sampling interval."""
 
     at: Annotated[int, count("Unix epoch seconds.", 1795271510)]
     down_bps: Annotated[int, count("Downstream, bits per second.", 1_250_000_000)]

@@ -1,4 +1,5 @@
-"""Programs of several commands: groups whose commands are imported late, and their help."""
+"""Command-line programs with several commands: groups that import commands on first use, and the help of
+groups."""
 
 import shlex
 import sys
@@ -12,15 +13,15 @@ from click.shell_completion import BashComplete, CompletionItem, add_completion_
 
 @add_completion_class
 class QuotedBashComplete(BashComplete):
-    """Completion for bash with quoted words: bash inserts a word as it is, and subscribers choose usernames.
-    After Enter, an unquoted `x;reboot` would be two commands."""
+    """Completion for bash that quotes the inserted words. Bash inserts a word unquoted, and subscribers
+    choose their usernames: the unquoted username `x;reboot` would run a second command after Enter."""
 
     def format_completion(self, item: CompletionItem) -> str:
         return f"{item.type},{shlex.quote(item.value)}" if item.value else super().format_completion(item)
 
 
 class LateCommands(UserDict[str, Any]):
-    """Commands by name. `load` imports a command when it is first used."""
+    """Map from name to command. `load` imports a command on first use."""
 
     def __init__(self, names: Iterable[str], load: Callable[[str], click.Command]) -> None:
         super().__init__(dict.fromkeys(names))
@@ -33,7 +34,7 @@ class LateCommands(UserDict[str, Any]):
 
 
 class Group(click.Group):
-    """Group of commands, whose help shows whole sentences. `sections` are names of commands by title."""
+    """Group of commands whose help shows whole sentences. `sections` maps titles to names of commands."""
 
     group_class = type
 
@@ -44,7 +45,8 @@ class Group(click.Group):
         self._sections = sections or {}
 
     def list_sections(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """Return the names of the commands by section. Commands in no section come first."""
+        """Return the sections of the help with the names of their commands. Commands without a section come
+        first."""
         in_sections = {name for names in self._sections.values() for name in names}
         others = [name for name in self.commands if name not in in_sections]
         for title, names in {"Commands": others, **self._sections}.items():
@@ -66,13 +68,13 @@ class Group(click.Group):
 
 
 def summarize(command: click.Command) -> str:
-    """Return the first sentence of the help of a command."""
+    """Return the first sentence of the help text of a command."""
     return command.get_short_help_str(limit=1000)
 
 
 def run(program: click.Command, name: str, words: Sequence[str] | None = None) -> int:
-    """Run a program with `words`, or with the arguments of the process. Return the exit status of the
-    command; 2 after wrong arguments, with the usage on standard error; 1 after Ctrl-C."""
+    """Run a program with the arguments `words`, by default the arguments of the process. Return the exit
+    status of the command; 2 for wrong arguments, with the usage on standard error; 1 after Ctrl-C."""
     try:
         return program.main(words, name, standalone_mode=False) or 0
     except click.UsageError as error:

@@ -1,6 +1,6 @@
-"""Rescue by root on the gateway, when the API is disabled or no user can log in.
+"""Rescue operations for root on the gateway, for the case that the API is disabled or no user can log in.
 
-The rescue calls the core, never edits files, and keeps the candidate.
+The rescue calls the core. It never edits files, and it leaves the candidate unchanged.
 """
 
 import os
@@ -21,19 +21,19 @@ _NEWEST = 1
 
 
 class CannotRescue(GatewayApiError):
-    """Failure of a rescue: the reason, in one sentence."""
+    """Failure of a rescue. The message is the reason, in one sentence."""
 
 
 def enable(environment: Mapping[str, str]) -> str:
-    """Set api.enabled to true, and return a sentence about it. Raises CannotRescue."""
+    """Set api.enabled to true, and return a sentence about the result. Raises CannotRescue."""
     with _open_core(environment) as core:
         done = core.amend([Edit(EditAction.SET, "api.enabled", True)], _AUTHOR, "rescue.enable")
     return "The API is enabled." if done.committed else "The API is enabled already; nothing was changed."
 
 
 def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], str], *, create: bool) -> str:
-    """Set the password of a user, or create the user as an admin, and return a sentence about it. `ask`
-    returns the password. Raises ValueError for an invalid one, and CannotRescue."""
+    """Set the password of a user; with `create`, create the user as an admin. Return a sentence about the
+    result. `ask` returns the password. Raises ValueError for an invalid password, and CannotRescue."""
     with _open_core(environment) as core:
         if '"' in user or not user.isprintable():
             raise CannotRescue("no user can have such a name")
@@ -53,7 +53,7 @@ def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], st
 
 
 def undo(environment: Mapping[str, str]) -> str:
-    """Undo the last commit, and return a sentence about it. Raises CannotRescue."""
+    """Undo the last commit, and return a sentence about the result. Raises CannotRescue."""
     with _open_core(environment) as core:
         try:
             done = core.restore(_NEWEST, _AUTHOR, "rescue.undo")
@@ -67,7 +67,7 @@ def undo(environment: Mapping[str, str]) -> str:
 
 @contextmanager
 def _open_core(environment: Mapping[str, str]) -> Iterator[CoreClient]:
-    """Lend a client of the core, whose errors become CannotRescue."""
+    """Open a client of the core for a with block. Errors of the core in the block become CannotRescue."""
     if os.geteuid() != 0:
         raise CannotRescue("only root may do this")
     path = core_socket(environment)

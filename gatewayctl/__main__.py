@@ -25,7 +25,7 @@ _SECTIONS = {
 
 
 def _load(name: str) -> click.Command:
-    """Import a command and what it needs. The command has its name in a module."""
+    """Import the module of the command `name`, and return the command."""
     module: ModuleType
     match name:
         case "login" | "logout" | "contexts":
@@ -77,8 +77,8 @@ def gatewayctl() -> None:
 
 
 def main() -> int:
-    """Run the command of the process's arguments. Return its exit status, or 128 and the number of a
-    signal."""
+    """Run the command that the process's arguments name. Return the exit status of the command, or 128 plus
+    the number of the signal that ended the process."""
     terminal.prepare()
     try:
         status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)

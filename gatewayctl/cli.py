@@ -1,7 +1,8 @@
-"""Commands of `gatewayctl`: their shared options, the rules about options, and the gateways that they call.
+"""Base of the commands of `gatewayctl`: shared options, rules about combinations of options, and the choice
+of the gateways.
 
-A command refuses options that do not go together, because an option that is ignored would mislead. All
-options of a command that is not in `USAGES` go together.
+A command refuses options that exclude each other, because an option that is silently ignored would mislead. A
+command that is not in `USAGES` accepts all combinations of its options.
 """
 
 import os
@@ -45,8 +46,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any] | click.Command)
 
 
 class Usage(NamedTuple):
-    """Usage of a command, chosen by the option or argument `by`, or by none. The usage allows `options`, and
-    requires one of `required`. Names are separated by spaces."""
+    """One way to use a command, selected by the option or argument `by`; None is the usage without such a
+    selection. The usage allows `options`, and requires at least one of `required`. Both are lists of names,
+    separated by spaces."""
 
     by: str | None
     options: str
@@ -88,7 +90,8 @@ EXCLUSIVE_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 
 def find_broken_rules(path: str, given: Collection[str]) -> Iterator[str]:
-    """Return the rules that the given options and arguments of a command break, as sentences."""
+    """Return a sentence for each rule about combinations that the given options and arguments of a command
+    break."""
     for one, other in (*EXCLUSIVE_OPTIONS[""], *EXCLUSIVE_OPTIONS.get(path, ())):
         if one in given and other in given:
             yield f"{one} and {other} exclude each other."
@@ -130,10 +133,10 @@ def get_label(parameter: click.Parameter) -> str:
 
 
 class CliCommand(click.Command):
-    """Command whose parameters have the names of the API's fields."""
+    """Command of `gatewayctl`. Its parameters are named after the fields of the API."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Raises click.UsageError for options that do not go together."""
+        """Run the command. Raises click.UsageError for options that exclude each other."""
         own = {get_label(each): each for each in self.params}
         root_parameters = ctx.find_root().command.params
         shared = {get_label(each) for each in root_parameters if f"{_SHARED_PREFIX}{each.name}" in ctx.meta}
@@ -152,8 +155,8 @@ class CliCommand(click.Command):
         return super().invoke(ctx)
 
     def describe_problem(self, path: str, rule: str) -> str:
-        """Return a line about a field of a request and the rule that it breaks. For an unknown field, the
-        line also has the known fields."""
+        """Return a line about a field of a request and the rule that the field breaks. For an unknown field,
+        the line also lists the known fields."""
         name = self.name_option(path)
         for each in self.params:
             fields = getattr(each.type, "fields", ())
@@ -163,7 +166,8 @@ class CliCommand(click.Command):
 
     def name_option(self, path: str) -> str:
         """Return the option or argument that sets a field of a request: `--at` for `at`, `--where color` for
-        `filter.color`. Other paths, such as those of the configuration, are returned as they are."""
+        `filter.color`. A path without an option, such as a path in the configuration, is returned
+        unchanged."""
         field, _, rest = path.partition(".")
         for each in self.params:
             if each.name == field:
@@ -220,7 +224,8 @@ def _shared_option(*names: str, **attributes: Any) -> Callable[[Decorated], Deco
 
 
 def get_shared_option(ctx: click.Context, name: str) -> Any:
-    """Return the value of a shared option, before or after the command; None without one."""
+    """Return the value of a shared option, which may stand before or after the command; None if the option is
+    not set."""
     return ctx.meta.get(f"{_SHARED_PREFIX}{name}")
 
 
@@ -244,12 +249,12 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what wo
 def limit_option(
     help: str = "The largest number of records.", **attributes: Any
 ) -> Callable[[Decorated], Decorated]:
-    """Return the option for the highest number of records."""
+    """Return a click option for the maximum number of records."""
     return click.option("--limit", metavar="N", type=click.IntRange(1), help=help, **attributes)
 
 
 def parse_filters(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Record:
-    """Return the fields and values of an option FIELD=VALUE. Callback of the option."""
+    """Return a map from field to value for an option FIELD=VALUE. Used as click's callback of the option."""
     query = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -260,7 +265,8 @@ def parse_filters(ctx: click.Context, param: click.Parameter, given: Sequence[st
 
 
 def get_format(ctx: click.Context) -> Format:
-    """Return the chosen format. Raises click.UsageError for columns of a format without columns."""
+    """Return the output format that the user chose. Raises click.UsageError for --columns with a format that
+    has no columns."""
     format: Format = get_shared_option(ctx, "output") or Format()
     columns = get_shared_option(ctx, "columns") or ()
     if columns and (format.name != TABLE or format.is_wide):
@@ -274,24 +280,26 @@ def get_context(ctx: click.Context) -> Context:
 
 
 def create_gateway(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
-    """Return a gateway whose errors name the options of the command."""
+    """Return a client of the gateway of a context. Errors name the options of the command instead of the
+    fields of the API."""
     command = cast(CliCommand, ctx.command)
     return RemoteGateway(context, renew, describe_problem=command.describe_problem)
 
 
 def get_gateway(ctx: click.Context) -> RemoteGateway:
-    """Return the gateway that the user chose. Raises ClientError."""
+    """Return a client of the gateway that the user chose. Raises ClientError."""
     return create_gateway(ctx, get_context(ctx), _renew_token)
 
 
 def _renew_token(gateway: RemoteGateway) -> str | None:
-    """Log in again, and return the new token; None without a username and password."""
+    """Log in again, and return the new token; None if no username and password are available."""
     login = ask_login(gateway.context)
     return log_in(RemoteGateway(gateway.context), ContextsFile(os.environ), *login).token if login else None
 
 
 def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
-    """Return the gateways of all contexts with `--all`, otherwise the chosen gateway. Raises ClientError."""
+    """Return clients of the gateways of all contexts with `--all`, otherwise of the chosen gateway only.
+    Raises ClientError."""
     if not get_shared_option(ctx, "all"):
         return [get_gateway(ctx)]
     known = ContextsFile(os.environ).read().by_name
@@ -309,9 +317,9 @@ _REFRESH_SECONDS = 2
 
 
 def read_command(function: Function, *, refresh: bool = False) -> Callable[..., None]:
-    """Make a function the callback of a command that reads one gateway, or with --all every gateway. The
-    function gets a gateway and the options, and returns a result, which the command shows. With `refresh`, a
-    table on a terminal is shown anew every few seconds until Ctrl-C."""
+    """Make a function the callback of a command that reads from one gateway, or with --all from every
+    gateway. The function takes a gateway and the options, and returns the result, which the command shows.
+    With `refresh`, a table on a terminal is refreshed every few seconds until Ctrl-C."""
 
     @context_option
     @all_option
@@ -334,8 +342,8 @@ def read_command(function: Function, *, refresh: bool = False) -> Callable[..., 
 
 
 def change_command(function: Function) -> Callable[..., None]:
-    """Make a function the callback of a command that changes one gateway. The function gets the gateway and
-    the options, and returns a result, which the command shows."""
+    """Make a function the callback of a command that changes one gateway. The function takes the gateway and
+    the options, and returns the result, which the command shows."""
 
     @context_option
     @output_option
@@ -355,7 +363,8 @@ def _show(result: Result | None, format: Format) -> None:
 
 
 def _show_each(gateways: Sequence[RemoteGateway], ask: _Ask, format: Format) -> None:
-    """Show the results of all gateways that respond. The exit status is the highest of all gateways."""
+    """Show the results of all gateways that respond. The exit status is the highest status of all
+    gateways."""
     results, errors = _ask_each(gateways, ask)
     for name, error in errors:
         complain(error.lines, name)
@@ -366,8 +375,8 @@ def _show_each(gateways: Sequence[RemoteGateway], ask: _Ask, format: Format) -> 
 
 
 def _refresh(gateways: Sequence[RemoteGateway], ask: _Ask, format: Format) -> NoReturn:
-    """Show the results again and again. A gateway that does not respond is asked again; its last error is
-    shown. Raises ClientError after any other error, or if no gateway has responded yet."""
+    """Show the results repeatedly. A gateway that does not respond is asked again; the last error of the
+    gateway is shown. Raises ClientError after any other error, or if no gateway has responded yet."""
     has_shown = False
     while True:
         results, errors = _ask_each(gateways, ask)
@@ -384,7 +393,8 @@ def _refresh(gateways: Sequence[RemoteGateway], ask: _Ask, format: Format) -> No
 def _ask_each(
     gateways: Sequence[RemoteGateway], ask: _Ask
 ) -> tuple[list[ContextResult], list[tuple[str, ClientError]]]:
-    """Return the results of all gateways, and their errors by context."""
+    """Return the results of all gateways that respond, and the errors of the other gateways by context
+    name."""
     results, errors = [], []
     with ThreadPoolExecutor(_MAX_PARALLEL_GATEWAYS) as pool:
         # A single gateway may ask for a password, which only the main thread can.
@@ -405,8 +415,9 @@ def _ask_each(
 def confirm(
     question: str, *, yes: bool, otherwise: str, about: Report | None = None, always: bool = False
 ) -> None:
-    """Ask at the terminal, below a report about the change. `yes` skips the question; with `always`, the
-    report is shown nevertheless. Raises CommandError with the text `otherwise` if the user does not agree."""
+    """Show a report about a change, and ask at the terminal whether to continue. `yes` skips the question,
+    and also the report unless `always`. Raises CommandError with the text `otherwise` if the user does not
+    agree."""
     for each in format_report(about) if about and (always or not yes) else ():
         terminal.tell(each)
     if yes:

@@ -1,5 +1,5 @@
-"""Words that a shell completes, from the gateway or known in advance, and the command that prints the
-completion programs of shells."""
+"""Completion of words in a shell, with words from the gateway or from this program, and the command that
+prints the completion programs of shells."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ ListWords = Callable[[RemoteGateway, str], Iterable[tuple[str, str]]]
 
 
 class GatewayWords(click.ParamType[Any]):
-    """Type of a text that a shell completes with words from the gateway."""
+    """Parameter type whose values a shell completes with words from the gateway."""
 
     name = "text"
 
@@ -48,8 +48,8 @@ class GatewayWords(click.ParamType[Any]):
 
 
 def complete_field(path: str, key: str, name: str, description: str) -> GatewayWords:
-    """Return the type of a text that is the field `name` of a record in the list `key` at `path`. Another
-    field describes the record."""
+    """Return a parameter type that completes the field `name` of the records in the list `key` at `path`. The
+    field `description` of a record is shown beside its word."""
 
     def list_words(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
         return [(str(each[name]), str(each[description] or "")) for each in gateway.get(path)[key]]
@@ -58,7 +58,8 @@ def complete_field(path: str, key: str, name: str, description: str) -> GatewayW
 
 
 def complete_logged_value(path: str, key: str, name: str) -> GatewayWords:
-    """Return the type of a text that is a value of the field `name` in the newest records of a log."""
+    """Return a parameter type that completes the values of the field `name` in the newest records of a
+    log."""
 
     def list_words(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
         records = gateway.get(path, limit=_MAX_LOG_RECORDS)[key]
@@ -68,8 +69,8 @@ def complete_logged_value(path: str, key: str, name: str) -> GatewayWords:
 
 
 class KnownWords(click.ParamType[str]):
-    """Type of a text that a shell completes with words that are known without the gateway. `fields` are the
-    fields of the API that the text may name."""
+    """Parameter type whose values a shell completes with fixed words. `fields` are the fields of the API that
+    a value may name."""
 
     name = "text"
 
@@ -84,13 +85,13 @@ class KnownWords(click.ParamType[str]):
 
 
 def complete_order(fields: Iterable[str]) -> KnownWords:
-    """Return the type of a field by which a list is sorted: FIELD, or -FIELD for descending order."""
+    """Return a parameter type for the field that sorts a list: FIELD, or -FIELD for descending order."""
     names = tuple(fields)
     return KnownWords([*names, *(f"-{name}" for name in names)])
 
 
 def complete_condition(fields: Mapping[str, Any]) -> KnownWords:
-    """Return the type of a condition FIELD=VALUE. `fields` are types by name."""
+    """Return a parameter type for a condition FIELD=VALUE. `fields` maps field names to Python types."""
     words = []
     for name, kind in fields.items():
         members = list(kind) if isinstance(kind, type) and issubclass(kind, Enumeration) else []
@@ -99,7 +100,7 @@ def complete_condition(fields: Mapping[str, Any]) -> KnownWords:
 
 
 def get_fields(method: type[Method[Any]]) -> dict[str, Any]:
-    """Return the types of the fields that filter and sort the list of a method, by name."""
+    """Return a map from name to Python type, for the fields that can filter and sort the list of a method."""
     return {name: column.type for name, column in columns_of(method).items()}
 
 
@@ -121,7 +122,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def generate_program(root: click.Command, shell: str) -> str:
-    """Return the program with which a shell completes the words of a command."""
+    """Return the shell program that completes the words of a command."""
     complete = get_completion_class(shell)
     if complete is None:
         raise ValueError(f"there is no completion for {shell}")

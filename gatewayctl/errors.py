@@ -1,4 +1,4 @@
-"""Errors that end a command: the exit status, and lines for standard error."""
+"""Errors that end a command: an exit status, and lines for standard error."""
 
 from enum import IntEnum
 from typing import Self
@@ -27,8 +27,8 @@ class ExitStatus(IntEnum):
 
 
 class ClientError(GatewayApiError):
-    """Error of a request or of the command line. `lines` say what happened, and then what to do. Lines from a
-    gateway may contain any characters."""
+    """Error of a request or of the command line. `lines` first say what happened, then what to do. A line
+    that comes from a gateway may contain any characters."""
 
     status = ExitStatus.REFUSED
 
@@ -38,7 +38,7 @@ class ClientError(GatewayApiError):
 
 
 class CommandError(ClientError):
-    """Error that the command itself finds, with the exit status for it."""
+    """Error that the command itself detects, with the exit status for this error."""
 
     def __init__(self, status: ExitStatus, *lines: str) -> None:
         super().__init__(*lines)
@@ -52,7 +52,7 @@ class BadContext(ClientError):
 
 
 class Refused(ClientError):
-    """Request that the gateway refuses: a retry would be refused, too."""
+    """Request that the gateway refuses. A retry would be refused, too."""
 
 
 class NoSuchRecord(Refused):
@@ -60,7 +60,7 @@ class NoSuchRecord(Refused):
 
 
 class LoginRequired(ClientError):
-    """Missing or invalid token, role that is not sufficient, or failed login."""
+    """Missing or invalid token, insufficient role, or failed login."""
 
     status = ExitStatus.LOGIN_REQUIRED
 

@@ -1,8 +1,8 @@
-"""Results of commands, for one gateway or several, and the formats that show them.
+"""Results of commands, from one gateway or from several, and the formats that show them.
 
-A table never cuts a value. On a terminal, the least important columns that do not fit are left out. If the
-columns that identify a record do not fit either, the fields of a record stand one under the other. Sentences
-wrap between words. In a pipe, a record is one line with all columns.
+A table never cuts a value. If a table is too wide for the terminal, its least important columns are left out.
+If even the columns that identify a record do not fit, the fields of each record are shown one per line.
+Sentences wrap between words. In a pipe, each record is one line with all columns.
 """
 
 import json
@@ -28,9 +28,8 @@ TABLE, WIDE_TABLE, JSON, CSV, JSONPATH = "table", "wide", "json", "csv", "jsonpa
 
 @dataclass(frozen=True)
 class Format:
-    """Output format. `matches` returns the values that the JSONPath expression selects from a document. A
-    table has all its columns if it `is_wide`, otherwise the `columns` that the user chose by head or
-    field."""
+    """Output format. `matches` returns the values of a document that a JSONPath expression selects. A table
+    shows all columns if `is_wide`, otherwise the `columns` that the user chose by head or field name."""
 
     name: str = TABLE
     matches: Callable[[Any], Iterable[Any]] | None = None
@@ -38,7 +37,7 @@ class Format:
     columns: tuple[str, ...] = ()
 
     def render(self, document: Any, *, safe: bool) -> str:
-        """Return a document in this format, which must not be a table. With `safe`, each value of CSV or
+        """Return a document in this format. The format must not be a table. With `safe`, each value of CSV or
         JSONPath is one line without control characters."""
         guard = escape if safe else str
         if self.matches is not None:
@@ -51,7 +50,7 @@ class Format:
 
 
 class FormatType(click.ParamType[Format]):
-    """Name of an output format, with an expression for `jsonpath`."""
+    """Parameter type for the name of an output format; `jsonpath` also takes an expression."""
 
     name = "format"
 
@@ -81,7 +80,7 @@ class FormatType(click.ParamType[Format]):
 
 def format_csv(records: Sequence[Any], guard: Callable[[Any], str] = str) -> str:
     """Return records as CSV (RFC 4180). The first line has the names of all fields. Lists and objects are
-    JSON. `guard` is applied to each value."""
+    written as JSON. `guard` is applied to each value."""
     rows = [record if isinstance(record, dict) else {"value": record} for record in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
     lines = [names, *([guard(_format_cell(row.get(name))) for name in names] for row in rows)]
@@ -89,8 +88,8 @@ def format_csv(records: Sequence[Any], guard: Callable[[Any], str] = str) -> str
 
 
 def format_csv_line(cells: Sequence[str]) -> str:
-    """Return one line of CSV, without its end. Cells that begin or end with spaces are quoted, because many
-    programs strip unquoted cells."""
+    """Return one line of CSV without the line break. Cells that begin or end with spaces are quoted, because
+    many programs strip unquoted cells."""
     quoted = ('"' + cell.replace('"', '""') + '"' if _NEEDS_QUOTES.search(cell) else cell for cell in cells)
     # Readers skip an empty line.
     return ",".join(quoted) or '""'
@@ -106,7 +105,7 @@ def _format_cell(value: Any) -> Any:
 
 
 class Importance(IntEnum):
-    """Importance of a column: a narrow terminal leaves out the least important ones first."""
+    """Importance of a column. A narrow terminal leaves out the least important columns first."""
 
     #: The column identifies a record, and is never left out.
     IDENTITY = 0
@@ -122,8 +121,8 @@ IDENTITY, HIGH, NORMAL, LOW, WIDE = Importance
 
 @dataclass(frozen=True)
 class Column:
-    """Column of a table: a field of the records. `title` and `value` replace the label and the text of the
-    field. A column of sentences `wraps`: a value may take several lines."""
+    """Column of a table for a field of the records. `title` replaces the default label, and `value` replaces
+    the default formatter of the field. If `wraps`, a value may take several lines."""
 
     name: str
     importance: Importance = NORMAL
@@ -141,11 +140,11 @@ class Column:
 
     @property
     def word(self) -> str:
-        """The head as the user types it."""
+        """Head of the column as the user types it."""
         return _simplify(self.label)
 
     def is_called(self, name: str) -> bool:
-        """Return True if the user means this column by a name: its head, or the name of its field."""
+        """Return True if a name is the head of this column or the name of its field."""
         return _simplify(name) in {self.word, _simplify(self.name)}
 
     def format(self, record: Record) -> str:
@@ -161,14 +160,14 @@ def _simplify(text: str) -> str:
 def add_wide_columns(
     columns: Sequence[Column], fields: Iterable[str], hidden: Iterable[str] = ()
 ) -> tuple[Column, ...]:
-    """Return the columns, and a column for `-o wide` for each other field that is not hidden."""
+    """Return the given columns plus a column for `-o wide` for each other field that is not hidden."""
     known = {*hidden, *(column.name for column in columns)}
     return (*columns, *(Column(field, WIDE) for field in fields if field not in known))
 
 
 @dataclass(frozen=True)
 class ResultList:
-    """Records. A table shows the columns; other formats show all fields."""
+    """List of records. A table shows the columns; other formats show all fields."""
 
     records: Sequence[Record]
     columns: Sequence[Column]
@@ -177,7 +176,8 @@ class ResultList:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Single record. A table shows one field per line: all fields, or those of `chosen`."""
+    """Single record. A table shows one field per line: the fields in `chosen`, or all fields if `chosen` is
+    empty."""
 
     record: Record
     status: ExitStatus = ExitStatus.SUCCESS
@@ -194,7 +194,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Report:
-    """Text for people, below a table if there is one, and the record that other formats show. If the text
+    """Text for people, shown below a table if there is one, and a record for the other formats. If the text
     `is_diff`, lines that begin with + and - are coloured."""
 
     text: str
@@ -212,7 +212,7 @@ Result: TypeAlias = ResultList | Sheet | Report
 
 
 class ContextResult(NamedTuple):
-    """Result of one gateway of several, with the name of its context."""
+    """Result of one of several gateways, with the name of the gateway's context."""
 
     context: str
     result: Result
@@ -227,14 +227,14 @@ _COLOURS = {"+": "green", "-": "red"}
 
 
 class Table(NamedTuple):
-    """Lines of a table, with bold heads on a terminal, and the columns that were left out."""
+    """Lines of a table, with bold heads on a terminal, and the names of the columns that were left out."""
 
     lines: Sequence[str]
     left_out: Sequence[Column] = ()
 
 
 def arrange(result: ResultList | Sheet, format: Format, width: int | None) -> Table:
-    """Return the table of a result. `width` is that of the terminal in columns, None in a pipe. Raises
+    """Return the table of a result. `width` is the width of the terminal in columns, None in a pipe. Raises
     click.UsageError for an unknown column."""
     columns = _choose_columns(result.columns, format)
     if isinstance(result, Sheet):
@@ -245,7 +245,7 @@ def arrange(result: ResultList | Sheet, format: Format, width: int | None) -> Ta
 
 
 def combine(results: Sequence[ContextResult], *, named: bool = True) -> ResultList:
-    """Return the records of several gateways in one list, with a column for the context if `named`."""
+    """Return the records of several gateways as one list, with a column for the context if `named`."""
     columns = {
         column.name + column.title: column
         for _, result in results
@@ -257,8 +257,8 @@ def combine(results: Sequence[ContextResult], *, named: bool = True) -> ResultLi
 
 
 def _choose_columns(columns: Sequence[Column], format: Format) -> list[Column]:
-    """Return the columns that the user chose, by default all columns but those of `-o wide`. The context of a
-    record is always shown."""
+    """Return the columns that the user chose, by default all columns except the columns for `-o wide`. The
+    column of the context is always included."""
     if not format.columns:
         return [each for each in columns if format.is_wide or each.importance is not WIDE]
     chosen = []
@@ -273,8 +273,8 @@ def _choose_columns(columns: Sequence[Column], format: Format) -> list[Column]:
 
 
 def fit(columns: Sequence[Column], records: Sequence[Record], width: int | None) -> Table:
-    """Return a table of the columns that fit into the width, None for any width. If the columns that identify
-    a record do not fit, the fields stand one under the other."""
+    """Return a table with the columns that fit into the width; None is unlimited. If the columns that
+    identify a record do not fit, each field is on its own line."""
     cells = _format_columns(columns, records)
     widths = [max(map(measure, [column.head, *texts])) for column, texts in zip(columns, cells, strict=True)]
     kept = list(range(len(columns)))
@@ -300,12 +300,12 @@ def fit(columns: Sequence[Column], records: Sequence[Record], width: int | None)
 
 
 def _format_columns(columns: Sequence[Column], records: Sequence[Record]) -> list[list[str]]:
-    """Return the texts of all records, by column."""
+    """Return, for each column, the texts of all records."""
     return [[column.format(record) for record in records] for column in columns]
 
 
 def measure(text: str) -> int:
-    """Return the number of columns that a text takes on a terminal (Unicode Standard Annex 11)."""
+    """Return the number of terminal columns that a text occupies (Unicode Standard Annex 11)."""
     if text.isascii():
         return len(text)
     return sum(
@@ -315,7 +315,8 @@ def measure(text: str) -> int:
 
 
 def _measure_narrowest(column: Column, texts: Sequence[str], width: int) -> int:
-    """Return the least width of a column in which no word is cut. `width` is that without wrapping."""
+    """Return the smallest width of a column that cuts no word. `width` is the width of the column without
+    wrapping."""
     longest = max(map(measure, texts), default=0)
     if not column.wraps or longest <= _SENTENCE_WIDTH:
         return width
@@ -324,7 +325,7 @@ def _measure_narrowest(column: Column, texts: Sequence[str], width: int) -> int:
 
 
 def _sum_widths(widths: Iterable[int]) -> int:
-    """Return the width of a line with these columns and the gaps between them."""
+    """Return the width of a table line with columns of the given widths, including the gaps."""
     return sum(width + len(_COLUMN_GAP) for width in widths) - len(_COLUMN_GAP)
 
 
@@ -334,7 +335,8 @@ def _join_cells(cells: Iterable[str], widths: Iterable[int]) -> str:
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    """Return the lines of a text, broken between words. A word that is longer than the width is a line."""
+    """Return the lines of a text, broken between words. A word that is longer than the width becomes a line
+    of its own."""
     if measure(text) <= width:
         return [text]
     lines = [""]
@@ -348,8 +350,8 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def _stack(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Return a line for each value, behind its label, and an empty line between two records. A value is below
-    its label if the terminal has no room for the longest word of the value behind the label."""
+    """Return the fields of each record as `label value` lines, with an empty line between records. A value
+    moves below its label if the longest word of the value does not fit beside the label."""
     start = max((measure(column.label) for column in columns), default=0) + len(_COLUMN_GAP)
     lines: list[str] = []
     for record in zip(*cells, strict=True):
@@ -382,8 +384,8 @@ def show(result: Result, format: Format) -> None:
 
 
 def show_all(results: Sequence[ContextResult], format: Format) -> None:
-    """Print the results of several gateways; each record has its context. Raises click.UsageError for columns
-    that the results do not have."""
+    """Print the results of several gateways. Each record is shown with its context. Raises click.UsageError
+    for columns that the results do not have."""
     if format.name != TABLE:
         terminal.write(format.render(_add_contexts(results), safe=terminal.is_terminal()))
         return
@@ -417,7 +419,8 @@ def _describe_left_out(table: Table) -> list[str]:
 
 
 def redraw(table: Table, first: str, notes: Sequence[str]) -> None:
-    """Replace what the terminal shows by a first line, the lines of a table that fit, and notes."""
+    """Clear the screen of the terminal, and print a first line, the table lines that fit on the screen, and
+    notes."""
     below = [*_describe_left_out(table), *notes]
     # The cursor takes the last line.
     room = terminal.get_height() - sum(map(terminal.count_lines, [first, *below])) - 1
@@ -436,14 +439,14 @@ def _show_text(text: str, *, is_diff: bool) -> None:
 
 
 def format_report(report: Report) -> list[str]:
-    """Return the lines of a report, for standard error above a question."""
+    """Return the lines of a report that is shown on standard error above a question."""
     table = report.table
     lines = arrange(table, Format(), terminal.get_width()).lines if table and table.records else ()
     return [*map(click.unstyle, lines), *report.text.rstrip("\n").splitlines()]
 
 
 class StreamPrinter:
-    """Printer of an endless list: each record is printed at once. `fields` are the columns of CSV."""
+    """Printer of an endless list. Each record is printed at once. `fields` are the columns of CSV."""
 
     def __init__(self, format: Format, fields: Sequence[str]) -> None:
         self._format = format
@@ -451,7 +454,7 @@ class StreamPrinter:
         self._has_head = False
 
     def print(self, record: Record, text: str) -> None:
-        """Print a record; `text` is its line in a table."""
+        """Print a record. `text` is the line for the record in a table."""
         safe = terminal.is_terminal()
         if self._format.name == TABLE:
             terminal.show(*escape_lines(text))

@@ -1,9 +1,9 @@
-"""Sessions: as tables show them, and as targets that an operator names on the command line.
+"""Sessions: their tables, and the targets by which an operator names sessions on the command line.
 
-A target is a session id, a username, an IP address or a MAC address. A text may be several of them: phone and
-contract numbers are common usernames. So a text is looked up in all its meanings, and a text that names more
-than one subscriber is refused with the list of them. `id:`, `user:`, `ip:` or `mac:` before the text chooses
-a meaning.
+A target is a session id, a username, an IP address or a MAC address. The same text can be an id and a
+username, because many usernames are phone or contract numbers. A text is therefore looked up in all its
+meanings; if it matches more than one subscriber, the command refuses it and lists the matches. A prefix
+`id:`, `user:`, `ip:` or `mac:` chooses one meaning.
 """
 
 import shlex
@@ -70,7 +70,7 @@ _AFFECTED_COLUMNS = (
 
 
 def list_affected(records: Sequence[Record]) -> ResultList:
-    """Return the list of the sessions that a command is about to change or end."""
+    """Return a result that lists the sessions that a command is about to change or end."""
     return ResultList(records, _AFFECTED_COLUMNS)
 
 
@@ -84,7 +84,7 @@ _FIELDS = {Kind.ID: "id", Kind.USER: "username", Kind.IP: "ip_address", Kind.MAC
 
 
 def is_id(text: str) -> bool:
-    """Return True for a text that can be the id of a session."""
+    """Return True if a text can be the id of a session."""
     with suppress(ValueError):
         return bool(parse_numeric_id(text))
     return False
@@ -106,15 +106,16 @@ _PARSERS: Mapping[Kind, Callable[[str], str]] = {
 
 @dataclass(frozen=True)
 class Target:
-    """Target as the user typed it, and its meanings: the text that the API takes, by kind."""
+    """Target as the user typed it. `meanings` maps each possible kind to the text that the API takes for this
+    kind."""
 
     text: str
     meanings: Mapping[Kind, str]
 
 
 def parse_target(text: str) -> Target:
-    """Return the target of a text. A username that begins with a kind and a colon, such as `ip:x`, is typed
-    as `user:ip:x`. Raises ValueError with the rule."""
+    """Return the target that a text names. A username that begins with a prefix such as `ip:` must be typed
+    as `user:ip:x`. Raises ValueError with the broken rule."""
     kind, rest = split_kind(text)
     if kind is not None:
         return Target(text, {kind: _PARSERS[kind](rest)})
@@ -128,7 +129,7 @@ def parse_target(text: str) -> Target:
 
 
 class TargetType(GatewayWords):
-    """Type of a target. A shell completes it with the ids and usernames of sessions."""
+    """Parameter type for a target. A shell completes its value with ids and usernames of sessions."""
 
     name = "target"
 
@@ -160,7 +161,7 @@ target_argument = click.argument("target", type=target_type)
 
 @dataclass
 class _Candidate:
-    """Session that a target may name, and the kinds by which the session was found."""
+    """Session that a target may name, and the kinds of target by which the session was found."""
 
     record: Record
     kinds: list[Kind] = field(default_factory=list)
@@ -169,9 +170,9 @@ class _Candidate:
 def find_session(gateway: RemoteGateway, target: Target) -> Record:
     """Return the record of the only session that a target names. Raises ClientError.
 
-    A target that names a session by its id or address is refused if it was the username of another subscriber
-    in the last 30 days: that subscriber may be offline now. Without a reply of the history, the target is
-    refused, too.
+    A target that matches a session by id or address is refused if the same text was the username of another
+    subscriber in the last 30 days, because the operator may mean this subscriber, who may now be offline. If
+    the history does not respond, the target is refused, too.
     """
     found: dict[int, _Candidate] = {}
     for kind, text in target.meanings.items():
@@ -193,7 +194,8 @@ def find_session(gateway: RemoteGateway, target: Target) -> Record:
 
 
 def find_past_session(gateway: RemoteGateway, target: Target) -> Record:
-    """Return the last session of a target's only subscriber, maybe offline. Raises ClientError."""
+    """Return the last session of the only subscriber that a target names; the session may have ended. Raises
+    ClientError."""
     found: dict[object, _Candidate] = {}
     for kind, text in target.meanings.items():
         for record in gateway.list_records(_HISTORY_PATH, "sessions", {_FIELDS[kind]: text}, 1):
@@ -205,7 +207,8 @@ def find_past_session(gateway: RemoteGateway, target: Target) -> Record:
 
 
 def find_recent_user(gateway: RemoteGateway, name: str) -> Record | None:
-    """Return the last session of a username in the last 30 days; None without one. Raises ClientError."""
+    """Return the last session of a username in the last 30 days; None if there was no session. Raises
+    ClientError."""
     since = int(time.time()) - _RECENT_SECONDS
     sessions = gateway.list_records(_HISTORY_PATH, "sessions", {"username": name, "since": since}, 1)
     return sessions[0] if sessions else None
@@ -221,7 +224,8 @@ def _list_online(gateway: RemoteGateway, kind: Kind, text: str) -> Sequence[Reco
 
 
 def _find_former(gateway: RemoteGateway, target: Target, online: Sequence[_Candidate]) -> list[_Candidate]:
-    """Return the recent subscriber whose username is a target that was found by another kind."""
+    """Return a list with the recent subscriber whose username equals a target that matches another subscriber
+    by id or address. The list is empty if there is no such subscriber."""
     try:
         record = find_recent_user(gateway, target.meanings[Kind.USER])
     except ClientError as error:
@@ -236,7 +240,7 @@ def _find_former(gateway: RemoteGateway, target: Target, online: Sequence[_Candi
 
 
 def _require_one(target: Target, candidates: Sequence[_Candidate]) -> _Candidate:
-    """Return the only candidate. Raises CommandError with the list of the candidates if there are several."""
+    """Return the only candidate. If there are several candidates, raise CommandError with a list of them."""
     if len(candidates) > 1:
         raise CommandError(
             ExitStatus.REFUSED,
@@ -247,7 +251,7 @@ def _require_one(target: Target, candidates: Sequence[_Candidate]) -> _Candidate
 
 
 def _spell(target: Target, candidate: _Candidate, candidates: Iterable[_Candidate]) -> str:
-    """Return a target that names only this candidate, quoted for a shell."""
+    """Return the spelling of a target that matches only this candidate, quoted for a shell."""
     others = [each for each in candidates if each is not candidate]
     for kind in candidate.kinds:
         if not any(kind in other.kinds for other in others):
@@ -256,7 +260,7 @@ def _spell(target: Target, candidate: _Candidate, candidates: Iterable[_Candidat
 
 
 def describe_session(session: Record) -> str:
-    """Return one line that tells a session of any list from other sessions."""
+    """Return one line that distinguishes a session from the other sessions of a list."""
     subscriber = describe_subscriber(session)
     if session.get("ended_at") is not None:
         state = f"ended {format_time(session['ended_at'])}"

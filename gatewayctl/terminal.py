@@ -1,8 +1,8 @@
 """Standard output, standard error and prompts.
 
-Much of the output comes from subscribers, and a terminal obeys control characters. So output for people is
-always escaped; output for programs is escaped on a terminal, and unchanged in a pipe. A password is typed, or
-read from a file: it is never on the command line.
+Much of the output comes from subscribers, and a terminal interprets control characters. Output for people is
+therefore always escaped; output for programs is escaped on a terminal, and unchanged in a pipe. A password is
+typed or read from a file, and is never part of the command line.
 """
 
 import io
@@ -24,7 +24,8 @@ from gatewayctl.texts import escape, escape_lines
 
 
 def prepare() -> None:
-    """Escape characters that the encoding of the locale does not have, and halves of surrogate pairs."""
+    """Make the output streams escape characters that the locale's encoding cannot represent, and lone
+    surrogates."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -36,17 +37,18 @@ def is_terminal() -> bool:
 
 
 def is_styled() -> bool:
-    """Return True if output may have colours: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    """Return True if the output may have colours: on a terminal, unless NO_COLOR is set
+    (https://no-color.org)."""
     return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def can_redraw() -> bool:
-    """Return True if the terminal can replace what it shows."""
+    """Return True if the terminal can clear and redraw its screen."""
     return is_terminal() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def get_width() -> int | None:
-    """Return the number of columns of the terminal; None without a terminal."""
+    """Return the number of columns of the terminal; None if standard output is no terminal."""
     return shutil.get_terminal_size().columns if is_terminal() else None
 
 
@@ -56,24 +58,24 @@ def get_height() -> int:
 
 
 def count_lines(text: str) -> int:
-    """Return the number of lines that a text, which may be styled, takes on the terminal."""
+    """Return the number of terminal lines that a text occupies. The text may be styled."""
     columns = max(1, shutil.get_terminal_size().columns)
     return max(1, -(-len(click.unstyle(text)) // columns))
 
 
 def redraw(texts: Sequence[str]) -> None:
-    """Replace what the terminal shows by escaped lines (ECMA-48: CUP, EL and ED)."""
+    """Clear the screen of the terminal, and print escaped lines (ECMA-48: CUP, EL and ED)."""
     # Each line is cleared behind its new text, and not before it: so the picture does not flicker.
     _write("\x1b[H" + "".join(f"{each}\x1b[K\n" for each in texts) + "\x1b[J")
 
 
 def style(text: str, *, bold: bool = False, colour: str | None = None) -> str:
-    """Return an escaped text with a style, if output may have colours."""
+    """Return an escaped text in the given style, or without style if the output has no colours."""
     return click.style(text, bold=bold or None, fg=colour) if text and is_styled() else text
 
 
 def show(*texts: str) -> None:
-    """Print escaped lines, which may be styled, for people."""
+    """Print escaped lines for people. The lines may be styled."""
     if texts:
         _write("".join(f"{each}\n" for each in texts))
 
@@ -92,8 +94,8 @@ def tell(text: str) -> None:
 
 
 def complain(texts: Iterable[str], context: str | None = None) -> None:
-    """Print lines on standard error behind the name of the program. `context` is the gateway of several that
-    they are about."""
+    """Print lines on standard error, prefixed with the name of the program. `context` names the gateway with
+    the problem if there are several gateways."""
     prefix = f"gatewayctl: {context}" if context else "gatewayctl"
     for each in texts:
         tell(f"{prefix}: {each}")
@@ -121,7 +123,7 @@ _MIN_STEPS = 2
 @contextmanager
 def show_progress(total: int) -> Iterator[Callable[[int, int], None]]:
     """Show the progress of work with `total` steps on standard error: a bar on a terminal, otherwise a line
-    for each tenth. Yield a function for the number of steps that are done, and of those that failed."""
+    per tenth. Yield a function that takes the number of finished steps and the number of failed steps."""
     if sys.stderr.isatty() and total >= _MIN_STEPS:
         # Imported here, because only a terminal needs rich.
         from rich.console import Console
@@ -148,7 +150,7 @@ STANDARD_INPUT = "-"
 
 def ask_login(context: Context) -> tuple[str, str] | None:
     """Return the username and the password for a new login, from GATEWAY_PASSWORD_FILE or from a prompt; None
-    without a file and a terminal. Raises CommandError."""
+    if there is neither a file nor a terminal. Raises CommandError."""
     password_file = os.environ.get("GATEWAY_PASSWORD_FILE")
     if not password_file and not has_terminal():
         return None
@@ -163,14 +165,14 @@ def ask_login(context: Context) -> tuple[str, str] | None:
 
 
 def ask_username(context: Context) -> str:
-    """Return the username that the user types. Raises CommandError without a terminal."""
+    """Return the username that the user types. Raises CommandError if there is no terminal."""
     require_terminal("--user")
     return ask(f"Username for {context.url}: ")
 
 
 def ask_password(username: str, file: str | None, *, new: bool = False) -> str:
-    """Return the first line of a file, or without a file the password that the user types; twice if the
-    password is `new`. Raises CommandError."""
+    """Return the first line of a file or, without a file, the password that the user types. A `new` password
+    must be typed twice. Raises CommandError."""
     if file:
         return read_first_line(file, "password")
     require_terminal("--password-file")
@@ -180,8 +182,8 @@ def ask_password(username: str, file: str | None, *, new: bool = False) -> str:
 
 
 def read_text(file: str, content: str) -> str:
-    """Return the text of a file or of standard input, without a byte-order mark. `content` names the text in
-    errors. Raises CommandError."""
+    """Return the text of a file or of standard input, without a byte-order mark. `content` describes the text
+    in errors. Raises CommandError."""
     try:
         data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
         return data.decode("utf-8-sig")
@@ -190,8 +192,8 @@ def read_text(file: str, content: str) -> str:
 
 
 def read_first_line(file: str, content: str) -> str:
-    """Return the first line of a file or of standard input, without a byte-order mark. `content` names the
-    line in errors. Raises CommandError."""
+    """Return the first line of a file or of standard input, without a byte-order mark. `content` describes
+    the line in errors. Raises CommandError."""
     lines = read_text(file, f"the {content} from {file}").splitlines()
     if not lines or not lines[0]:
         raise CommandError(ExitStatus.USAGE, f"no {content} in {file}")
@@ -199,7 +201,8 @@ def read_first_line(file: str, content: str) -> str:
 
 
 def ask(question: str) -> str:
-    """Return the answer to a question on standard error. Raises click.Abort at the end of the input."""
+    """Print a question on standard error, and return the answer. Raises click.Abort at the end of the
+    input."""
     with _open_wakeup_pipe() as woken:
         _write(escape(question), err=True)
         # A read alone would miss a Ctrl-C that came just before the read.
@@ -212,7 +215,8 @@ def ask(question: str) -> str:
 
 @contextmanager
 def _open_wakeup_pipe() -> Iterator[int]:
-    """Open a pipe, and yield its end that is readable after a signal. Only for the main thread."""
+    """Open a pipe that becomes readable when the process receives a signal, and yield its read end. Only the
+    main thread may call."""
     # os.pipe2 is missing on macOS.
     woken, wakes = os.pipe()
     os.set_blocking(woken, False)
@@ -227,7 +231,7 @@ def _open_wakeup_pipe() -> Iterator[int]:
 
 
 def require_terminal(option: str) -> None:
-    """Raise CommandError, which names an option to use instead of a prompt, without a terminal."""
+    """Raise CommandError if there is no terminal for a prompt. The error names an option to use instead."""
     if not has_terminal():
         raise CommandError(ExitStatus.USAGE, f"no terminal for a prompt: use {option}")
 

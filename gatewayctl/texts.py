@@ -1,4 +1,4 @@
-"""Texts for people: values as text, and the label and the format of each field of a record."""
+"""Texts for people: formatters of values, and the label and formatter of each field."""
 
 import json
 from collections.abc import Callable
@@ -18,9 +18,9 @@ _SIZES = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, 
 
 
 def escape(value: object) -> str:
-    """Return a value as one line that is safe for a terminal: some texts come from subscribers. Control
-    characters, also those of the writing direction, and characters without width are escaped as in JSON:
-    `\\u001b`."""
+    """Return a value as one line that is safe for a terminal, because some texts come from subscribers.
+    Control characters, characters that change the writing direction, and characters without width are escaped
+    as in JSON: `\\u001b`."""
     text = str(value)
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
@@ -31,12 +31,13 @@ def _escape(character: str) -> str:
 
 
 def escape_lines(text: str) -> list[str]:
-    """Return the lines of a text, each safe for a terminal."""
+    """Return the lines of a text, each escaped for a terminal."""
     return [escape(each) for each in text.split("\n")]
 
 
 def format_value(value: Any) -> str:
-    """Return the text of a JSON value: strings as they are, `-` for nothing, lists of strings with commas."""
+    """Return the text of a JSON value: a string unchanged, `-` for null or an empty value, a list of strings
+    separated by commas."""
     match value:
         case None | "" | [] | dict() if not value:
             return NOTHING
@@ -54,44 +55,44 @@ def format_json(value: Any) -> str:
 
 
 def format_bps(bps: Any) -> str:
-    """Return a configured rate: `50 Mbit/s`."""
+    """Return the text of a configured rate: `50 Mbit/s`."""
     return format_rate(bps) if isinstance(bps, int) else format_value(bps)
 
 
 def format_traffic(bps: Any) -> str:
-    """Return a measured rate, rounded: `5.21 Mbit/s`."""
+    """Return the text of a measured rate, rounded: `5.21 Mbit/s`."""
     if not isinstance(bps, int):
         return format_value(bps)
     return next(f"{bps / unit:.2f} {name}" for unit, name in RATE_UNITS if bps >= unit or unit == 1)
 
 
 def parse_typed_rate(text: str) -> int:
-    """Return a rate in bits per second. Raises ValueError with the rule, also for a number without a unit:
-    somebody who types 250 does not mean 250 bit/s, as the API would."""
+    """Return a rate in bits per second. Raises ValueError with the broken rule, also for a number without a
+    unit: the API reads 250 as 250 bit/s, and an operator rarely means this."""
     if not has_unit(text):
         raise ValueError(UNIT_RULE)
     return parse_rate(text)
 
 
 def format_size(count: Any) -> str:
-    """Return a number of bytes, rounded from a thousand on: `999 B`, `1.2 GB`."""
+    """Return the text of a number of bytes, rounded if it is a thousand or more: `999 B`, `1.2 GB`."""
     if not isinstance(count, int):
         return format_value(count)
     return next((f"{count / unit:.1f} {name}" for unit, name in _SIZES if count >= unit), f"{count} B")
 
 
 def format_time(epoch: Any) -> str:
-    """Return epoch seconds as local time with its offset, and ISO 8601 text as it is."""
+    """Return epoch seconds as local time with UTC offset. ISO 8601 text is returned unchanged."""
     return format_local(epoch) if isinstance(epoch, int | float) else format_value(epoch)
 
 
 def format_duration(seconds: Any) -> str:
-    """Return a number of seconds as `1 day, 2:03:04`."""
+    """Return the text of a number of seconds: `1 day, 2:03:04`."""
     return str(timedelta(seconds=seconds)) if isinstance(seconds, int) else format_value(seconds)
 
 
 def count_sessions(count: int) -> str:
-    """Return `1 session`, `2 sessions`."""
+    """Return a number of sessions as text: `1 session`, `2 sessions`."""
     return f"{count} session{'' if count == 1 else 's'}"
 
 
@@ -158,7 +159,7 @@ _ABBREVIATIONS = {
 
 @cache
 def get_display(name: str) -> Display:
-    """Return the label and the format of a field by its name in the API."""
+    """Return the label and the formatter of a field of the API."""
     suffix = next((each for each in _FORMATS_BY_SUFFIX if name.endswith(each)), "")
     words = name.removesuffix(suffix).split("_")
     label = _LABELS.get(name) or " ".join(_ABBREVIATIONS.get(word, word) for word in words)

@@ -1,6 +1,7 @@
-"""Times and durations as people write them: `2h`, `02:13`, `yesterday 02:13`.
+"""Parser of times and durations as people write them: `2h`, `02:13`, `yesterday 02:13`.
 
-A time without a zone is in the time zone of this machine, and standard error says which time it is.
+A time without a zone is interpreted in the time zone of this machine, and standard error shows the
+interpretation.
 """
 
 import math
@@ -28,16 +29,17 @@ _LOCAL_TIME = re.compile(
 
 
 class TypedTime(NamedTuple):
-    """Time in epoch seconds. `is_local` is True if its text was in the time zone of this machine."""
+    """Time in epoch seconds. `is_local` is True if the text was interpreted in the time zone of this
+    machine."""
 
     at: float
     is_local: bool = False
 
 
 def parse_typed_time(text: str, now: float, zone: tzinfo | None = None, *, ahead: bool = False) -> TypedTime:
-    """Return the time of a text. A duration means the time before `now`, and a time of day the last such
-    time; with `ahead`, both are after `now`. `zone` is by default that of this machine. Raises ValueError
-    with the rule."""
+    """Return the time that a text means. A duration means this long before `now`, and a time of day means its
+    last occurrence; with `ahead`, this long after `now` and the next occurrence. `zone` is by default the
+    time zone of this machine. Raises ValueError with the broken rule."""
     if text == "now":
         return TypedTime(now)
     try:
@@ -63,8 +65,8 @@ def _parse_api_time(text: str, now: float, *, ahead: bool) -> float:
 
 
 def _compute_local(match: re.Match[str], today: date, now: float, zone: tzinfo | None, ahead: bool) -> float:
-    """Return the epoch seconds of a day and a time of day. Raises ValueError or OverflowError for a date or
-    time that does not exist."""
+    """Return the epoch seconds of a date and a time of day. Raises ValueError or OverflowError if the date or
+    the time does not exist."""
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
 
     def compute(day: date) -> float:
@@ -80,7 +82,7 @@ def _compute_local(match: re.Match[str], today: date, now: float, zone: tzinfo |
 
 
 class TimeType(click.ParamType[str]):
-    """Type of a time for the API. With `ahead`, the time must be in the future."""
+    """Parameter type for a time. With `ahead`, the time must be in the future."""
 
     name = "time"
 
@@ -110,8 +112,8 @@ class TimeType(click.ParamType[str]):
 
 
 class DurationType(click.ParamType[int]):
-    """Type of a duration, from 1 to `most` seconds. A number without a unit is seconds, unless the duration
-    `needs_unit`."""
+    """Parameter type for a duration of 1 to `most` seconds. A number without a unit is in seconds; with
+    `needs_unit`, it is refused."""
 
     name = "time"
 

@@ -1,1 +1,2 @@
-"""Programs that measure and picture the service for the documentation: `make figures`, `make screenshots`."""
+"""Programs for developers: generators of files, measurements and screenshots for the documentation, and
+checks of the code and tests."""

@@ -1,4 +1,5 @@
-"""Measures the history: `python -m tools.figures_of_history [SESSIONS]`, ten million by default."""
+"""Measurement of the history: `python -m tools.figures_of_history [SESSIONS]`, by default ten million
+sessions."""
 
 import random
 import sqlite3
@@ -43,7 +44,7 @@ def of_subscriber(number: int) -> dict[str, Any]:
 def make_rows(
     connection: sqlite3.Connection, sessions: int, dice: random.Random
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield sessions in the order of their starts. Each subscriber has one session after another."""
+    """Yield rows of sessions in the order of their starts. The sessions of one subscriber do not overlap."""
     texts = {text: number for number, text in connection.execute("SELECT number, text FROM text")}
     begin, step = _NOW - _DAYS * 86_400, _DAYS * 86_400 / sessions
     lasts = _SUBSCRIBERS * step * 0.9
@@ -71,7 +72,7 @@ def make_rows(
 
 
 def fill(path: Path, sessions: int) -> None:
-    """Fill a history as the API would, but faster."""
+    """Fill a history database with sessions, directly and faster than the API would."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -1000000")
@@ -106,7 +107,7 @@ def search(reader: Reader, wanted: Callable[[], HistoryFilter]) -> None:
 
 
 def insert_events(store: SessionWriter) -> float:
-    """Return the number of inserted events per second, in batches as the core sends them."""
+    """Insert events in batches of the core's size, and return the number of inserted events per second."""
     events = []
     for each in range(_EVENTS // 2):
         one, id = of_subscriber(each), (1 << 40) + each

@@ -1,8 +1,8 @@
-"""`make figures`, its part on the Linux gateway: what a core with many sessions of accel-ppp costs.
+"""Part of `make figures` that runs on the Linux gateway: the costs of a core with many sessions of accel-ppp.
 
-accel-ppp is a stand-in on this machine, the devices of the sessions are veths: with the IFBs there are three
-links a session, as with PPPoE on VLANs. Times of requests are those of the core alone, and next to them those
-of the core of a lab with as many sessions. Needs root.
+accel-ppp is simulated, and the devices of the sessions are veths. Together with the IFBs, there are three
+links per session, as with PPPoE on VLANs. The times of requests are measured for this core, and for
+comparison for the core of a lab with the same number of sessions. The program needs root.
 """
 
 import json
@@ -33,7 +33,7 @@ _SHAPED = 1800.0
 
 
 def main() -> None:
-    """Print a Markdown table."""
+    """Run the measurements, and print the figures as a Markdown table."""
     number = int(sys.argv[1]) if len(sys.argv) > 1 else SESSIONS
     say(f"| Linux gateway, {number:,} sessions | |")
     say("|---|---|")
@@ -60,8 +60,8 @@ def main() -> None:
 
 
 def fill(core: LinuxCore, number: int) -> tuple[float, float, float]:
-    """Sign subscribers on. Return the seconds until all are in the table, until all are shaped, and of the
-    core's CPU for that."""
+    """Sign subscribers on. Return the seconds until all sessions are in the table, the seconds until all
+    sessions are shaped, and the CPU seconds of the core for this work."""
     peers = [subscriber(each) for each in range(number)]
     add_devices(peers)
     began, before = time.monotonic(), cpu_of(core.process.pid)
@@ -75,13 +75,13 @@ def fill(core: LinuxCore, number: int) -> tuple[float, float, float]:
 
 
 def count_shapers() -> int:
-    """Return the number of TBF qdiscs: two for each session."""
+    """Return the number of TBF qdiscs. Each session has two."""
     return sum(qdisc.kind == "tbf" for qdisc in KernelReader().read_qdisc_entries())
 
 
 def wait_until_settled(core: LinuxCore) -> None:
-    """Wait until the core has found that nothing is missing: then the core works less than half of the
-    time."""
+    """Wait until the core has no more work to repair state: the core then uses less than half of a
+    processor."""
     while measure_cpu(core.process.pid, 2 * SWEEP) > 0.5:
         pass
 
@@ -94,13 +94,13 @@ def measure_cpu(pid: int, seconds: float) -> float:
 
 
 def cpu_of(pid: int) -> float:
-    """CPU seconds of a process until now (proc(5))."""
+    """Return the CPU seconds that a process has used (proc(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def measure_delays(core: LinuxCore, first: int) -> dict[str, list[float]]:
-    """Return the seconds from each start and end at accel-ppp, one after the other, to its event."""
+    """Start and end sessions at accel-ppp one after the other. Return the delay of each event, in seconds."""
     heard: dict[tuple[str, str], float] = {}
 
     def listen() -> None:
@@ -133,7 +133,7 @@ def measure_delays(core: LinuxCore, first: int) -> dict[str, list[float]]:
 
 
 def times(client: Client) -> dict[str, float]:
-    """Median seconds of requests."""
+    """Return the median duration of each request, in seconds."""
     calls: dict[str, tuple[int, dict[str, Any]]] = {
         "ListSessions": (20, {}),
         "ListSessions, a page of 100": (100, {"page": {"limit": 100}}),
@@ -160,7 +160,7 @@ def _active(core: LinuxCore) -> int:
 
 
 def _pause() -> bool:
-    """Wait before a request that takes long itself."""
+    """Wait before a request that itself takes long."""
     time.sleep(1)
     return True
 

@@ -1,4 +1,4 @@
-"""Measures `search` on the list of sessions: `python -m tools.figures_of_search [SESSIONS]`."""
+"""Measurement of `search` on the list of sessions: `python -m tools.figures_of_search [SESSIONS]`."""
 
 import random
 import sys
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _some(api: Api, sessions: int, dice: random.Random) -> list[dict[str, Any]]:
-    """Return sessions from all over the list, with all fields that a search compares."""
+    """Return a random sample of the sessions, each with all fields that a search compares."""
     ids = dice.sample(range(1, sessions + 1), 300)
     found = [api.get("/subscribers", params={"search": str(id), "limit": 10})["sessions"] for id in ids]
     return [one for some in found for one in some]

@@ -1,4 +1,4 @@
-"""The figures of slow clients of the documentation: `python -m tools.figures_of_slow_clients`."""
+"""Measurement of slow clients, for the documentation: `python -m tools.figures_of_slow_clients`."""
 
 import tempfile
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""The figures of webhooks of the documentation: `python -m tools.figures_of_webhooks`.
+"""Measurement of webhooks, for the documentation: `python -m tools.figures_of_webhooks`.
 
-It takes six minutes.
+The measurement takes six minutes.
 """
 
 import os
@@ -22,14 +22,14 @@ _RATE = 1000
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process in seconds, its own and the kernel's for it (proc(5))."""
+    """Return the CPU seconds that a process has used, in user mode and in the kernel (proc(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def row(state: Path, refusing: int) -> str:
-    """Return a row of the table: the events that a receiver got beside `refusing` others that refuse, and the
-    delay of the last event of each second."""
+    """Return a row of the table: the number of events that one receiver got while `refusing` other receivers
+    refused, and the delay of the last event of each second."""
     with ExitStack() as stack:
         fast = stack.enter_context(Fast(state / "ids", "--times"))
         nobody = stack.enter_context(socket.socket())

@@ -98,7 +98,7 @@ start()
 
 
 class Mutant(NamedTuple):
-    """A change of `old` to `new`. Columns count bytes, from 0."""
+    """Change of the text `old` to `new` at one place of a file. Columns are counted in bytes, from 0."""
 
     file: str
     line: int
@@ -113,7 +113,7 @@ class Mutant(NamedTuple):
         return f"{self.file}:{self.line}:{self.column} {self.old.splitlines()[0]!r} to {self.new!r}"
 
     def change(self, text: str) -> str | None:
-        """Return the text of a file with the change, or None if its place is gone."""
+        """Return the text of a file with the change; None if `old` is no longer at its place."""
         lines = text.encode().splitlines(keepends=True)
         same = [number for number, line in enumerate(lines, 1) if line.decode().rstrip() == self.source]
         if self.line not in same and len(same) != 1:
@@ -125,7 +125,7 @@ class Mutant(NamedTuple):
 
 
 def find_mutants(file: str) -> Iterator[Mutant]:
-    """Find the mutants of a file. Some are no Python."""
+    """Return the mutants of a file. Some mutants may be invalid Python."""
     text = (ROOT / file).read_bytes()
     lines = text.splitlines(keepends=True)
     starts = [sum(map(len, lines[:number])) for number in range(len(lines) + 1)]
@@ -143,7 +143,7 @@ def find_mutants(file: str) -> Iterator[Mutant]:
 
 
 def nodes(node: ast.AST, statement: int = 0, is_inside: bool = False) -> Iterator[tuple[ast.AST, int]]:
-    """Yield the nodes that a mutant may change, with the first line of a statement in a function, else 0."""
+    """Yield each node that a mutant may change, with the first line of its statement; 0 outside functions."""
     if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'"):
         return
     if isinstance(node, ast.Expr) and re.match(r"_?log(ger)?\.", ast.unparse(node)):
@@ -166,7 +166,7 @@ def nodes(node: ast.AST, statement: int = 0, is_inside: bool = False) -> Iterato
 def _changes(
     node: Any, span: Callable[[Any], tuple[int, int]], text: bytes
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and new text of each change of a node."""
+    """Yield the start, the end and the new text of each possible change of a node."""
 
     def exchange(operands: Iterable[ast.expr]) -> Iterator[tuple[int, int, str]]:
         for left, right in pairwise(operands):
@@ -207,7 +207,7 @@ def _changes(
 
 
 class Copy:
-    """A copy of the checkout, with an environment whose programs import nothing of the checkout itself."""
+    """Copy of the checkout, with an environment whose programs import modules only from the copy."""
 
     def __init__(self, is_measured: bool) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="mut-"))
@@ -240,7 +240,8 @@ class Copy:
         (packages / "copy.pth").write_text("\n".join(paths) + "\n")
 
     def pytest(self, arguments: list[str], seconds: float) -> tuple[int | None, str]:
-        """Return the status and output of pytest. The status is None if it took longer."""
+        """Run pytest, and return its exit status and output. The status is None after a timeout of
+        `seconds`."""
         command = [str(self.root / ".venv/bin/python"), "-m", "pytest", "-q", "--tb=no", "--no-showlocals"]
         command += ["-p", "no:cacheprovider", f"--basetemp={self.folder}/t/t", *arguments]
         environment = {**os.environ, "TMPDIR": f"{self.folder}/t"}
@@ -270,7 +271,7 @@ class Copy:
         return status, "".join(output)
 
     def write(self, file: str, text: str) -> None:
-        """Write a module, and forget its compiled form: Python knows its age by the second only."""
+        """Write a module, and delete its bytecode: Python compares modification times only to the second."""
         (self.root / file).write_text(text)
         for compiled in (self.root / file).parent.glob(f"__pycache__/{Path(file).stem}.*"):
             compiled.unlink()
@@ -279,7 +280,7 @@ class Copy:
 def in_copies(
     jobs: int, work: Callable[[Copy, Any], None], tasks: list[Any], is_measured: bool = False
 ) -> None:
-    """Do the tasks, some at a time, each in a copy."""
+    """Run `work` for each task, `jobs` tasks in parallel, each in its own copy."""
     copies = [Copy(is_measured) for _ in tasks[:jobs]]
     free = copies.copy()
 
@@ -299,7 +300,8 @@ def in_copies(
 
 
 class Record:
-    """Which test executes which line, in a file of SQLite. A test is a function, with all its parameters."""
+    """SQLite file that records which test executes which line. A test is one test function with all its
+    parameters."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -322,14 +324,15 @@ class Record:
             self._database.executemany("insert into executed values (?, ?, ?)", rows)
 
     def read_executed(self, file: str) -> dict[str, set[int]]:
-        """Return the lines of a file that each test executes."""
+        """Return, for each test, the lines of a file that the test executes."""
         query = "select test, lines from executed join test on test = name where file = ?"
         with self._lock:
             rows = self._database.execute(query, [file]).fetchall()
         return {test: set(json.loads(lines)) for test, lines in rows}
 
     def choose(self, mutant: Mutant, rooms: list[str]) -> list[str]:
-        """Return the tests that execute a mutant's line, those that are short and know the file first."""
+        """Return the tests that execute the line of a mutant. Tests that are fast and belong to the file come
+        first."""
         executed = self.read_executed(mutant.file)
         inside = {statement for _, statement in nodes(ast.parse((ROOT / mutant.file).read_text()))} - {0}
         # An import executes the other lines: each test counts that executes a function of this file.
@@ -380,7 +383,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """Tell all processes which test begins."""
+    """Tell all processes which test starts."""
     import coverage
 
     name, folder = item.nodeid.partition("[")[0], Path(os.environ["TMPDIR"]).parent
@@ -403,7 +406,7 @@ def pytest_sessionfinish() -> None:
 
 
 def record(kept: Record, wanted: list[str], jobs: int) -> None:
-    """Run tests, and keep which executes which line."""
+    """Run tests, and record which test executes which line."""
     from coverage.numbits import numbits_to_nums
 
     folders = [[ROOT / name] if name.endswith(".py") else (ROOT / name).rglob("test_*.py") for name in wanted]
@@ -437,7 +440,8 @@ def record(kept: Record, wanted: list[str], jobs: int) -> None:
 
 
 def make(kept: Record, count: int, seed: int) -> Iterator[Mutant]:
-    """Yield mutants of executed lines, at most one a line, of each package as many as its statements are."""
+    """Yield mutants of executed lines, at most one per line. The number per package is proportional to the
+    package's number of statements."""
     sizes, by_package = Counter[str](), defaultdict[str, dict[str, list[Mutant]]](lambda: defaultdict(list))
     for path in sorted(path for each in PRODUCT for path in (ROOT / each).rglob("*.py")):
         file, package = str(path.relative_to(ROOT)), str(path.parent.relative_to(ROOT))
@@ -462,7 +466,7 @@ def make(kept: Record, count: int, seed: int) -> Iterator[Mutant]:
 
 
 def is_python(mutant: Mutant) -> bool:
-    """Return whether the mutant is a program, and another one."""
+    """Return True if the mutated file is valid Python and differs from the original program."""
     text = (ROOT / mutant.file).read_text()
     try:
         return ast.dump(ast.parse(mutant.change(text) or text)) != ast.dump(ast.parse(text))
@@ -471,19 +475,20 @@ def is_python(mutant: Mutant) -> bool:
 
 
 def read_results(path: Path | None) -> dict[str, dict[str, Any]]:
-    """Return the last result of each mutant."""
+    """Return the last result of each mutant, from a file of results."""
     lines = path.read_text().splitlines() if path and path.exists() else []
     return {result["mutant"]: result for result in map(json.loads, lines)}
 
 
 class Trial:
-    """Runs tests with a mutant, and those that fail again without it."""
+    """Runner of tests against a mutant. Tests that fail are repeated without the mutant."""
 
     def __init__(self, kept: Record) -> None:
         self._kept, self._passing, self._failing = kept, set[str](), set[str]()
 
     def run(self, copy: Copy, mutant: Mutant, rooms: list[str], first: str) -> dict[str, Any]:
-        """Return the result. `first` is the test that caught the mutant before, and is tried first."""
+        """Return the result for a mutant. `first` is the test that caught the mutant before; the trial runs
+        this test first."""
         changed = mutant.change((ROOT / mutant.file).read_text())
         if changed is None:
             return {"result": "gone"}
@@ -496,7 +501,8 @@ class Trial:
         return {"result": "escaped" if tests else "no test", "tests": len(tests)}
 
     def _find_catcher(self, copy: Copy, file: str, changed: str, tests: list[str]) -> str | None:
-        """Return which of the tests fails, and passes without the mutant."""
+        """Return the test that fails with the mutant and passes without the mutant; None if there is no such
+        test."""
         text = (ROOT / file).read_text()
         while tests := [test for test in tests if test not in self._failing]:
             modules = {_module(test) for test in tests if _room(test) != "unit"}
@@ -525,7 +531,8 @@ class Trial:
 
 
 def run(kept: Record, mutants: list[Mutant], options: argparse.Namespace) -> None:
-    """Try the mutants that have no result for these rooms yet, and add a line to the results for each."""
+    """Run the tests against each mutant that has no result for these rooms yet, and append each result to the
+    file of results."""
     results, before = read_results(options.results), read_results(options.caught_by)
     trial, lock = Trial(kept), threading.Lock()
 
@@ -552,7 +559,8 @@ def run(kept: Record, mutants: list[Mutant], options: argparse.Namespace) -> Non
 
 
 def report(paths: list[Path]) -> None:
-    """Print a table by package, and the mutants that escape: of two files, those that were caught before."""
+    """Print a table by package, and the mutants that escape. With two files, print the mutants of the first
+    file that were caught and escape in the second."""
     every = [read_results(path) for path in paths]
     counts = [Counter[tuple[str, str]]() for _ in paths]
     for results, count in zip(every, counts, strict=True):

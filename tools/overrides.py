@@ -39,7 +39,8 @@ _Members = Mapping[tuple[str, str], dict[str, int]]
 
 
 def find_undocumented() -> list[tuple[str, int, str]]:
-    """Return the module, the line and `package.name` of each place; `?` for an unknown package."""
+    """Return the module, the line and `package.name` of each use of an undocumented feature; `?` stands for
+    an unknown package."""
     nodes = [
         (".".join(path.relative_to(_ROOT).with_suffix("").parts), node)
         for path in sorted(_ROOT.glob("gateway*/**/*.py"))
@@ -73,20 +74,22 @@ def find_undocumented() -> list[tuple[str, int, str]]:
 
 
 def _package(module: str) -> str:
-    """Return the dependency that has a module; empty for a module of ours or of Python."""
+    """Return the name of the dependency that contains a module; an empty text for a module of the product or
+    of Python."""
     package = module.partition(".")[0]
     return "" if package in sys.stdlib_module_names or package.startswith("gateway") else package
 
 
 def _root(node: ast.AST) -> str:
-    """Return the `a` of `a.b().c`."""
+    """Return the leftmost expression of a chain: `a` of `a.b().c`."""
     while isinstance(node, ast.Attribute | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return ast.unparse(node)
 
 
 def _members(body: ast.ClassDef) -> dict[str, int]:
-    """Return the attributes that a class gives itself, with their lines, and its objects, with 0."""
+    """Return a map from attribute to line, for the attributes that a class defines; the line is 0 for an
+    attribute that instances assign."""
     found = {}
     for node in (*ast.walk(body), *body.body):
         match node:
@@ -100,7 +103,8 @@ def _members(body: ast.ClassDef) -> dict[str, int]:
 
 
 def _find_replaced(module: str, body: ast.ClassDef, members: _Members) -> Iterator[tuple[str, int]]:
-    """Yield the attributes of a class that a base class of a dependency has, with their lines."""
+    """Yield each attribute of a class that overrides an attribute of a dependency's base class, with its
+    line."""
     names = members[module, body.name]
     for base in body.bases:
         # A built-in class is no attribute of the module.

@@ -1,4 +1,5 @@
-"""`make screenshots`: the pictures of the documentation, of a gateway with 20,000 sessions."""
+"""Generator of the screenshots in the documentation, from a gateway with 20,000 sessions: `make
+screenshots`."""
 
 import tempfile
 from contextlib import ExitStack
@@ -69,7 +70,7 @@ def take(shown: Screen, name: str) -> None:
 
 
 def take_docs(api: Api, window: Screen) -> None:
-    """Logged in, with one operation tried."""
+    """Take a screenshot of the API documentation, logged in, with the result of one operation."""
     page = window.page
     page.set_viewport_size({"width": 1280, "height": 1700})
     page.goto(f"{api.url}/api/v1/docs#/subscribers/subscribers_show")

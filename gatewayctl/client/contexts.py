@@ -1,6 +1,6 @@
-"""Contexts: the gateways that the user knows, each with its URL, CA certificate, user and token.
+"""Contexts: the gateways that the user has logged in to, each with a URL, CA certificate, username and token.
 
-Only the owner may read the file (mode 0600). A token is sent only to the URL that issued it.
+Only the owner may read the file of the contexts (mode 0600). A token is sent only to the URL that issued it.
 """
 
 import fcntl
@@ -29,7 +29,8 @@ _LAST_TIME = 253_370_764_799
 
 @dataclass(frozen=True)
 class Context:
-    """Gateway that the user knows. `ca` is a file in PEM, None for the CA certificates of the system."""
+    """Gateway that the user has logged in to. `ca` is the path of a PEM file; None means the CA certificates
+    of the system."""
 
     name: str
     url: str
@@ -38,8 +39,8 @@ class Context:
     token: str | None = None
 
     def describe_token_problem(self, now: float) -> str | None:
-        """Return a sentence about why the gateway refuses the token. None if the content of the token gives
-        no reason: the token may have been revoked nevertheless. `now` is epoch seconds."""
+        """Return a sentence about why the gateway refuses the token; None if the content of the token shows
+        no reason. In this case, the token may have been revoked. `now` is epoch seconds."""
         if not self.token:
             return "there is no token: nobody is logged in"
         if not is_token(self.token):
@@ -55,13 +56,14 @@ class Context:
 
 @dataclass(frozen=True)
 class Contexts:
-    """All contexts by name, and the name of the current one."""
+    """All contexts by name, and the name of the current context."""
 
     current: str | None = None
     by_name: Mapping[str, Context] = field(default_factory=dict)
 
     def choose(self, name: str | None, environment: Mapping[str, str]) -> Context:
-        """Return the context of a name, of GATEWAY_URL, or the current one. Raises BadContext."""
+        """Return the context with the given name, else the context of GATEWAY_URL, else the current context.
+        Raises BadContext."""
         if name is not None:
             return self.get(name)
         if url := environment.get("GATEWAY_URL"):
@@ -71,15 +73,16 @@ class Contexts:
         return self.find(DEFAULT_URL, environment.get("GATEWAY_CA"))
 
     def get(self, name: str) -> Context:
-        """Return the context of a name. Raises BadContext for an unknown name."""
+        """Return the context with the given name. Raises BadContext for an unknown name."""
         if name not in self.by_name:
             names = ", ".join(self.by_name) or "none yet"
             raise BadContext(f"there is no context {name!r}; known contexts: {names}")
         return self.by_name[name]
 
     def find(self, url: str, ca: str | None, name: str | None = None) -> Context:
-        """Return the context of a URL, preferably the current one, or a new one called HOST:PORT. With a
-        name, return the context of that name, without its token if it had another URL. Raises BadContext."""
+        """Return a context for a URL: the current context if its URL is the same, else another context with
+        this URL, else a new context called HOST:PORT. With a name, return the context of this name if its URL
+        is the same, else a new context without a token. Raises BadContext."""
         checked = check_url(url)
         new = Context(name or urlsplit(checked).netloc, checked, ca)
         names = [name] if name else [self.current or "", new.name, *self.by_name]
@@ -88,19 +91,20 @@ class Contexts:
         return replace(context, ca=ca or context.ca)
 
     def add(self, context: Context, *, current: bool = False) -> "Contexts":
-        """Return these contexts with another one, which becomes the current one if there is none."""
+        """Return a copy that also contains the given context. The given context becomes the current context
+        if `current` or if there is no current context."""
         name = context.name if current or self.current is None else self.current
         return Contexts(name, {**self.by_name, context.name: context})
 
     def remove(self, name: str) -> "Contexts":
-        """Return these contexts without that of a name. Raises BadContext for an unknown name."""
+        """Return a copy without the context of the given name. Raises BadContext for an unknown name."""
         self.get(name)
         left = {key: context for key, context in self.by_name.items() if key != name}
         return Contexts(None if self.current == name else self.current, left)
 
 
 def is_token(text: str) -> bool:
-    """Return True if a text has the form of a JSON Web Token, so that a header can contain it."""
+    """Return True if a text has the form of a JSON Web Token, so that the text is safe in a header."""
     return _TOKEN_PATTERN.fullmatch(text) is not None and isinstance(_parse_claims(text), dict)
 
 
@@ -112,8 +116,9 @@ def _parse_claims(token: str) -> Any:
 
 
 def find_own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
-    """Return the certificate of the API of this machine, if the URL is of this machine and the certificate is
-    self-signed. None for another certificate: the CA certificates of the system verify it."""
+    """Return the path of the certificate of this machine's API if the URL refers to this machine and the
+    certificate is self-signed. Return None otherwise: then the CA certificates of the system verify the
+    certificate."""
     if urlsplit(url).hostname not in _THIS_MACHINE:
         return None
     # Imported here, because no other URL needs them.
@@ -125,7 +130,7 @@ def find_own_certificate(url: str, environment: Mapping[str, str]) -> str | None
 
 
 def check_url(url: str) -> str:
-    """Return the URL of a gateway without a slash at its end. Raises BadContext for another URL."""
+    """Return the URL of a gateway without a trailing slash. Raises BadContext for an invalid URL."""
     try:
         parts = urlsplit(url)
         # requests encodes the host name in the same way, but lets the error through.
@@ -138,14 +143,14 @@ def check_url(url: str) -> str:
 
 
 class ContextsFile:
-    """File of the contexts."""
+    """File that stores the contexts of the user."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         home = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
         self.path = Path(home) / "gatewayctl" / "contexts.json"
 
     def read(self) -> Contexts:
-        """Return the contexts. Raises BadContext for a file that cannot be read."""
+        """Return the contexts in the file. Raises BadContext if the file cannot be read or is invalid."""
         try:
             document = json.loads(self.path.read_bytes())
             known = {name: _parse_context(name, fields) for name, fields in document["contexts"].items()}
@@ -156,7 +161,8 @@ class ContextsFile:
             raise BadContext(f"cannot read the contexts in {self.path}: {error}") from error
 
     def edit(self, change: Callable[[Contexts], Contexts]) -> None:
-        """Replace the contexts by what `change` returns, while other processes wait. Raises BadContext."""
+        """Replace the contexts in the file by the return value of `change`, under a lock against other
+        processes. Raises BadContext."""
         try:
             durable.make_folder(self.path.parent)
             with (self.path.parent / ".lock").open("w") as lock:
@@ -172,7 +178,8 @@ class ContextsFile:
 
 
 def _parse_context(name: str, fields: Mapping[str, Any]) -> Context:
-    """Return the context of a record in the file. Raises TypeError for a field that is not a text."""
+    """Return the context that a record of the file describes. Raises TypeError for a field that is not a
+    string."""
     for key, value in fields.items():
         if not isinstance(value, str) and (value is not None or key == "url"):
             raise TypeError(f"{key} of {name} is not a text")

@@ -1,5 +1,5 @@
-"""Client of a gateway's API, with event streams that resume after a lost connection. Errors of HTTP and of
-the API become ClientErrors here, and nowhere else."""
+"""Client of a gateway's API, with event streams that resume after a lost connection. This module alone turns
+errors of HTTP and of the API into ClientErrors."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _REFUSED_REMEDY = "on the gateway, look with: systemctl status gateway-api, and 
 
 
 class Answer(NamedTuple):
-    """Response of the API: the `data` of its envelope, or the whole document without an envelope. `etag` is
-    for the `if_match` of a later request."""
+    """Response of the API: the `data` of the envelope, or the whole document if there is no envelope. `etag`
+    can be sent as `if_match` of a later request."""
 
     data: Any
     etag: str | None
@@ -44,7 +44,7 @@ Renewal = Callable[["RemoteGateway"], str | None]
 
 
 class RemoteGateway:
-    """Gateway of a context. Requests have the token of the context."""
+    """HTTPS client of the gateway of a context. Each request is sent with the token of the context."""
 
     def __init__(
         self,
@@ -71,11 +71,12 @@ class RemoteGateway:
         self._http.headers["User-Agent"] = f"gatewayctl/{version.VERSION}"
 
     def get(self, path: str, **query: Any) -> Any:
-        """Return the data of a GET request, without query parameters that are None. Raises ClientError."""
+        """Send a GET request, and return the data of the response. Query parameters that are None are not
+        sent. Raises ClientError."""
         return self.request("GET", path, query=query).data
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
-        """Send a change, and return the data of the response. Raises ClientError."""
+        """Send a request that changes something, and return the data of the response. Raises ClientError."""
         return self.request(method, path, body).data
 
     def request(
@@ -87,15 +88,15 @@ class RemoteGateway:
         query: Record | None = None,
         if_match: str | None = None,
     ) -> Answer:
-        """Send a request, and return the response. If the token has expired and can be renewed, the request
-        is sent again. Raises ClientError."""
+        """Send a request, and return the response. If the token has expired and can be renewed, send the
+        request again. Raises ClientError."""
         headers = {} if if_match is None else {"If-Match": if_match}
         response = self._send_with_renewal(method, path, json=body, params=query, headers=headers)
         return self._parse(response)
 
     def list_records(self, path: str, key: str, query: Record, limit: int | None = None) -> list[Record]:
-        """Return the records of all pages of a list, at most `limit`. `key` names the list in the data.
-        Raises ClientError."""
+        """Return the records of all pages of a list, at most `limit`. `key` is the name of the list in the
+        data of the response. Raises ClientError."""
         records: list[Record] = []
         cursor = None
         while limit is None or len(records) < limit:
@@ -112,7 +113,7 @@ class RemoteGateway:
         self, path: str, query: Record, headers: Record, silence_seconds: float
     ) -> Iterator[Iterator[bytes]]:
         """Open an event stream, and yield its lines. The stream ends when the connection is lost, or after
-        `silence_seconds` without a line. Raises ClientError if the gateway opens no stream."""
+        `silence_seconds` without a line. Raises ClientError if the gateway does not open a stream."""
         timeouts = (_CONNECT_SECONDS, silence_seconds)
         with self._send_with_renewal(
             "GET", path, params=query, headers=headers, stream=True, timeout=timeouts
@@ -147,7 +148,7 @@ class RemoteGateway:
             raise NoResponse(*lines) from error
 
     def _parse(self, response: requests.Response) -> Answer:
-        """Return a successful response. Raises ClientError for any other response."""
+        """Return the content of a successful response. Raises ClientError for any other response."""
         try:
             document = json.loads(response.content)
             if not isinstance(document, dict):
@@ -183,7 +184,8 @@ class RemoteGateway:
 def log_in(
     gateway: RemoteGateway, file: ContextsFile, username: str, password: str, *, current: bool = False
 ) -> Context:
-    """Log in, and store the token in the context, which can become the current one. Raises ClientError."""
+    """Log in, and store the token in the context, which becomes the current context if `current`. Raises
+    ClientError."""
     document = gateway.send("POST", "/auth/login", {"username": username, "password": password})
     token = document.get("access_token") if isinstance(document, dict) else None
     if not isinstance(token, str) or not is_token(token):
@@ -201,13 +203,14 @@ def _iterate_lines(response: requests.Response) -> Iterator[bytes]:
 
 
 def _find_reason(error: BaseException) -> str:
-    """Return the reason of the operating system or of OpenSSL, which requests and urllib3 wrap."""
+    """Return the reason that the operating system or OpenSSL gave, out of the exceptions of requests and
+    urllib3 that wrap it."""
     *_, cause = _list_causes(error)
     return str(getattr(cause, "strerror", None) or cause)
 
 
 def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    """Return an error, the error that it wraps, and so on."""
+    """Return a list of an error, the error that it wraps, and so on."""
     yield error
     inner = [getattr(error, "reason", None), *error.args, error.__cause__]
     cause = next((each for each in inner if isinstance(each, BaseException)), None)
@@ -216,7 +219,7 @@ def _list_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _describe_error(document: Record, describe_problem: DescribeProblem) -> list[str]:
-    """Return an error response as lines: the option or field and the rule of each problem."""
+    """Return an error response as lines. Each problem is a line with the option or field and the rule."""
     match document:
         case {"detail": str(detail)}:
             return [detail]
@@ -246,7 +249,7 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Event:
-    """Event of a stream. A stream can be resumed after the event's `id`."""
+    """Event of a stream. The stream can be resumed after this event with the event's `id`."""
 
     id: str
     name: str
@@ -255,7 +258,7 @@ class Event:
 
 def parse_events(stream: Iterable[bytes]) -> Iterator[Event | None]:
     """Yield the events of a stream of lines, and None for each heartbeat. An incomplete event at the end is
-    dropped, because the stream is resumed after the event before it."""
+    dropped, because the client resumes the stream after the last complete event."""
     fields: dict[str, Any] = {}
     for raw in stream:
         text = raw.decode(errors="replace")
@@ -271,7 +274,7 @@ def parse_events(stream: Iterable[bytes]) -> Iterator[Event | None]:
 
 @dataclass
 class EventFollower:
-    """Endless event stream of one gateway. `last` is the id of the last event."""
+    """Endless event stream of one gateway. `last` is the id of the last received event."""
 
     gateway: RemoteGateway
     query: Record
@@ -280,8 +283,8 @@ class EventFollower:
     _pause_seconds: int = 1
 
     def follow(self) -> Iterator[Event]:
-        """Yield the events, and resume after a lost connection. Raises ClientError if the gateway refuses the
-        request, or does not respond to the first one."""
+        """Yield the events, and resume after a lost connection. Raises ClientError if the gateway refuses a
+        request, or does not respond to the first request."""
         self.gateway.get("/subscribers/summary")
         while True:
             try:
@@ -305,7 +308,7 @@ class EventFollower:
 
 @dataclass
 class SignOnFollower:
-    """Endless stream of the failed sign-ons of one gateway, which polls the history."""
+    """Endless stream of the failed sign-ons of one gateway, read from the history by polling."""
 
     gateway: RemoteGateway
     query: Record
@@ -315,7 +318,8 @@ class SignOnFollower:
     _since: int | None = None
 
     def follow(self) -> Iterator[Event]:
-        """Yield the sign-ons that fail from now on. Raises ClientError if the gateway refuses the request."""
+        """Yield each sign-on that fails from now on. Raises ClientError if the gateway refuses the
+        request."""
         self._poll()
         while True:
             time.sleep(_POLL_SECONDS)
@@ -328,7 +332,7 @@ class SignOnFollower:
                 yield Event("", "sign_on_failed", {**record, "at": record["last_at"]})
 
     def _poll(self) -> list[Record]:
-        """Return the records with another attempt since the last poll, the oldest first."""
+        """Return the records with new attempts since the last poll, oldest first."""
         query = {**self.query, "since": self._since}
         records = self.gateway.list_records("/subscribers/failed-sign-ons", "failures", query)
         before = self._attempts

@@ -1,1 +1,1 @@
-"""Commands of `gatewayctl`, one module per subject. Most return a result, which `cli` shows."""
+"""Commands of `gatewayctl`, one module per subject. Most commands return a result, which `cli` shows."""

@@ -1,4 +1,4 @@
-"""The configuration: to read it, edit the candidate, and commit it; to back it up and restore it."""
+"""Commands about the configuration: read, edit and commit the candidate, back up and restore."""
 
 import json
 import os
@@ -42,7 +42,8 @@ _OPERATION_PREFIX = re.compile(r"^operations\.0(\.|: )")
 
 
 class RemoteCandidate:
-    """Candidate of a gateway. Each request requires the ETag of the request before it."""
+    """Candidate of a gateway. Each request sends the ETag of the previous response, so that a change by
+    another user in between is an error."""
 
     def __init__(self, gateway: RemoteGateway) -> None:
         self._gateway = gateway
@@ -50,12 +51,13 @@ class RemoteCandidate:
         self._is_staged = False
 
     def read(self, path: str) -> Any:
-        """Return /candidate, /compare or, with '', the running configuration. Raises ClientError."""
+        """Return the document at a path below the configuration: `/candidate`, `/compare`, or `''` for the
+        running configuration. Raises ClientError."""
         return self._request("GET", path)
 
     def require_clean(self, *, discard: bool, remedy: str) -> None:
-        """Raise CommandError if the candidate has changes; with `discard`, discard them instead. `remedy` is
-        the option that the error names. Raises ClientError."""
+        """Raise CommandError if the candidate has changes; with `discard`, discard the changes instead.
+        `remedy` is the option that the error suggests. Raises ClientError."""
         difference = self.read("/compare")
         if not difference["diff"]:
             return
@@ -73,7 +75,8 @@ class RemoteCandidate:
         self._is_staged = False
 
     def edit(self, operation: Record) -> str:
-        """Stage an operation. Return its path, with keys in place of indexes. Raises ClientError."""
+        """Stage an operation. Return the path of the operation, in which list items have keys instead of
+        indexes. Raises ClientError."""
         try:
             response = self._request("POST", "/edit", {"operations": [operation]})
         except Refused as error:
@@ -84,7 +87,7 @@ class RemoteCandidate:
         return str(response["paths"][0] if response else operation["path"])
 
     def replace(self, document: Record) -> None:
-        """Stage a whole configuration. Masked secrets keep their values. Raises ClientError."""
+        """Stage a whole configuration. Masked secrets keep their present values. Raises ClientError."""
         self._request("PUT", "/candidate", document)
         self._is_staged = True
 
@@ -95,7 +98,7 @@ class RemoteCandidate:
         return response
 
     def unstage(self) -> None:
-        """Discard what `edit` and `replace` staged, if it is not committed yet."""
+        """Discard the changes staged by `edit` and `replace` that are not committed yet."""
         if not self._is_staged:
             return
         try:
@@ -111,7 +114,8 @@ class RemoteCandidate:
 
 
 def describe_effect(difference: Record) -> list[str]:
-    """Return the effect of a commit as lines: services and sessions. An invalid candidate has no effect."""
+    """Return lines about the effect of a commit on services and sessions. Return no lines for an invalid
+    candidate."""
     impact = difference.get("impact")
     if impact is None:
         return []
@@ -124,8 +128,9 @@ def describe_effect(difference: Record) -> list[str]:
 
 
 def drop_unknown_secrets(wanted: Any, present: Any) -> Any:
-    """Return the wanted configuration without masked secrets that the present configuration lacks, and
-    without the items and sections that it lacks and that need such a secret."""
+    """Return the wanted configuration without the masked secrets that have no value in the present
+    configuration. Items and sections that require such a secret are removed, unless the present configuration
+    has them."""
     if isinstance(wanted, dict):
         fields = present if isinstance(present, dict) else {}
         return {
@@ -144,12 +149,12 @@ def drop_unknown_secrets(wanted: Any, present: Any) -> Any:
 
 
 def list_secrets(document: Any) -> Iterator[str]:
-    """Return the paths of all masked secrets."""
+    """Return the paths of all masked secrets of a configuration."""
     return (path for path, value in list_values(document) if value == MASK)
 
 
 def fill_secrets(document: Any, secrets: Mapping[str, str], at: Segments = ()) -> Any:
-    """Return the document, in which masked secrets are replaced by the given secrets of the same path."""
+    """Return the document with each masked secret replaced by the given secret of the same path."""
     if document == MASK:
         return secrets.get(format_path(at), MASK)
     if isinstance(document, dict):
@@ -160,7 +165,8 @@ def fill_secrets(document: Any, secrets: Mapping[str, str], at: Segments = ()) -
 
 
 def list_values(document: Any, at: Segments = ()) -> Iterator[tuple[str, Any]]:
-    """Return the values by path, as in a diff of the API: an empty object or a list of texts is a value."""
+    """Return the values of a document by path, as in a diff of the API: an empty object or a list of strings
+    counts as one value."""
     if isinstance(document, dict) and document:
         for key, value in document.items():
             yield from list_values(value, (*at, PathSegment(key)))
@@ -172,7 +178,7 @@ def list_values(document: Any, at: Segments = ()) -> Iterator[tuple[str, Any]]:
 
 
 def _key_items(items: list[Any]) -> list[tuple[PathSegment, Any]]:
-    """Return the items of a list with their segments of a path."""
+    """Return pairs of path segment and item for a list: the segment is the item's key, or its index."""
     return [(_get_key(item, index), item) for index, item in enumerate(items)]
 
 
@@ -186,7 +192,8 @@ def _list_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, 
 
 
 def _list_settable_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
-    """Return the running configuration's paths with values, and other paths with meanings."""
+    """Return pairs of a settable path and a text: the value if the running configuration has the path,
+    otherwise the meaning of the field."""
     words = dict(_list_paths(gateway, incomplete))
     for path, field in walk(ROOT):
         # A path with capitals is not complete: the key of an item replaces them.
@@ -196,7 +203,8 @@ def _list_settable_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tu
 
 
 def _list_revisions(gateway: RemoteGateway) -> list[Record]:
-    """Return the running configuration, as revision 0, and the archived revisions, without their values."""
+    """Return the running configuration, as revision 0, and the archived revisions, all without the
+    configuration itself."""
     archive = gateway.get(f"{CONFIGURATION_PATH}/archive")
     return [{"revision": int(_RUNNING), **archive["running"]}, *archive["revisions"]]
 
@@ -308,7 +316,7 @@ def edit(gateway: RemoteGateway, file: Any) -> Report:
 
 
 def _store_text(text: str) -> None:
-    """Store the text that a user has typed in the editor, and tell where it is."""
+    """Store the text of an editor in a file, and print the path of the file."""
     try:
         descriptor, path = mkstemp(prefix="gatewayctl-", suffix=".json")
         with os.fdopen(descriptor, "w") as file:
@@ -320,8 +328,8 @@ def _store_text(text: str) -> None:
 
 
 def _parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError for another text, and for a value with too many
-    levels for a recursive function."""
+    """Return the value of a JSON text. Raises ValueError for invalid JSON, and for a value that is nested too
+    deeply for recursive functions."""
     try:
         document = json.loads(text)
         is_too_deep = _has_levels(document, _MAX_LEVELS)
@@ -333,14 +341,14 @@ def _parse_json(text: str | bytes) -> Any:
 
 
 def _has_levels(document: Any, count: int) -> bool:
-    """Return True if objects and lists of a JSON value are nested so deeply."""
+    """Return True if objects and lists of a JSON value are nested `count` levels deep or more."""
     inner = document.values() if isinstance(document, dict) else document
     is_inner = isinstance(document, dict | list)
     return is_inner and (count == 0 or any(_has_levels(each, count - 1) for each in inner))
 
 
 def _parse_configuration(text: str | bytes) -> Record:
-    """Return a configuration from a JSON text. Raises CommandError for another text."""
+    """Return a configuration from a JSON text. Raises CommandError if the text is not a configuration."""
     try:
         document = _parse_json(text)
     except ValueError as error:
@@ -405,8 +413,8 @@ def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **fields: Any) -> R
 
 
 def _format_commit(difference: Record, **fields: Any) -> Record:
-    """Return the body of a commit without fields that are None. The commit fails if more sessions would end
-    than the difference shows, unless a field sets another limit."""
+    """Return the body of a commit request without fields that are None. The commit fails if more sessions
+    would end than the difference shows, unless a field sets another limit."""
     impact = difference["impact"] or {}
     body = {"max_sessions_dropped": impact.get("sessions_dropped")}
     body |= {name: value for name, value in fields.items() if value is not None}
@@ -563,7 +571,8 @@ def restore(
 
 
 def _read_backup(file: str, secrets_file: str | None) -> Record:
-    """Return the configuration of a backup, with the secrets of another file. Raises CommandError."""
+    """Return the configuration of a backup file, completed with the secrets of the secrets file. Raises
+    CommandError."""
     document = _read_json(file)
     match document:
         case {"system": dict(), "api": dict()}:
@@ -580,7 +589,8 @@ def _read_backup(file: str, secrets_file: str | None) -> Record:
 
 
 def _read_json(file: str) -> Any:
-    """Return the value of a JSON file, None for another text. Raises CommandError."""
+    """Return the value of a JSON file; None if the content is not JSON. Raises CommandError if the file
+    cannot be read."""
     try:
         return _parse_json(sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes())
     except OSError as error:

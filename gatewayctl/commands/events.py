@@ -1,4 +1,4 @@
-"""Session events, as they happen."""
+"""Command that prints session events when they happen."""
 
 import queue
 import re
@@ -35,7 +35,7 @@ _EVENTS = [event.stream_name for event in EVENTS.values()]
 
 
 class _Source(NamedTuple):
-    """Follower of the events of a gateway; `context` is None without `--all`."""
+    """Follower of one gateway's events. `context` is the name of the context with `--all`, otherwise None."""
 
     context: str | None
     follower: EventFollower | SignOnFollower
@@ -106,8 +106,8 @@ def events(
 class SignalWatcher:
     """Watcher for SIGINT and SIGTERM, which end the command.
 
-    Python drops what the handler of a signal raises while it frees the files of a lost connection. So each
-    loss of a connection calls `check`.
+    Python discards an exception of a signal handler that runs while objects of a lost connection are freed.
+    The handler therefore stores the signal, and each loss of a connection calls `check`.
     """
 
     def __init__(self) -> None:
@@ -116,8 +116,8 @@ class SignalWatcher:
             signal.signal(number, self._handle)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt or click.exceptions.Exit if a signal has come. Do nothing in other
-        threads than the main thread, which ends the command."""
+        """Raise KeyboardInterrupt or click.exceptions.Exit if a signal was received. Do nothing outside the
+        main thread, because only the main thread can end the command."""
         if threading.current_thread() is not threading.main_thread():
             return
         if self._number == signal.SIGINT:
@@ -136,7 +136,7 @@ def _notify(signals: SignalWatcher, context: str | None, text: str) -> None:
 
 
 def _follow_all(sources: Sequence[_Source], print_event: Callable[[Event, str | None], None]) -> None:
-    """Follow each source in a thread of its own. If a gateway refuses a request, the others continue."""
+    """Follow each source in its own thread. If a gateway refuses a request, the other threads continue."""
     received: queue.SimpleQueue[tuple[str | None, Event | ClientError]] = queue.SimpleQueue()
 
     def follow(source: _Source) -> None:
@@ -162,7 +162,7 @@ def _follow_all(sources: Sequence[_Source], print_event: Callable[[Event, str | 
 def _print_event(
     printer: StreamPrinter, user: str | None, trunk: str | None, event: Event, context: str | None
 ) -> None:
-    """Print an event of a user and of a trunk, None for all. A gap is always printed."""
+    """Print an event if it matches the given user and trunk; None matches all. A gap is always printed."""
     event_trunk, _, _ = str(event.data.get("access_interface")).partition(".")
     is_wanted = user in (None, event.data.get("username")) and trunk in (None, event_trunk)
     if event.name == "gap" or is_wanted:
@@ -200,5 +200,5 @@ def _format_event(event: Event) -> str:
 
 
 def _format_line(data: Record) -> str:
-    """Return the device and the line of a subscriber: MAC address and access interface."""
+    """Return the MAC address and the access interface of a subscriber, which identify the line."""
     return f"{format_value(data.get('mac_address'))}  {format_value(data.get('access_interface'))}"

@@ -1,4 +1,4 @@
-"""The past: sessions of subscribers, also those that have ended, failed sign-ons, and the audit log."""
+"""Commands about the past: present and ended sessions, failed sign-ons, and the audit log."""
 
 from typing import Any
 
@@ -15,14 +15,15 @@ from gatewayctl.times import TIME_FORMS, TimeType
 
 
 def _format_end(record: Record) -> str:
-    """Return the end of a session, or the times between which it ended unseen."""
+    """Return the end of a session; if the history has a hole, the two times between which the session
+    ended."""
     if record.get("ended_before") is not None:
         return f"{format_time(record['ended_after'])} to {format_time(record['ended_before'])}"
     return format_time(record["ended_at"])
 
 
 def _format_start(record: Record) -> str:
-    """Return the start of a session, with a mark if a clock that was ahead gave it."""
+    """Return the start of a session, with a mark if the gateway's clock was wrong at that time."""
     mark = " (clock unset)" if record.get("clock") == "unset" else ""
     return f"{format_time(record['started_at'])}{mark}"
 
@@ -139,7 +140,7 @@ def flapping(gateway: RemoteGateway, **query: Any) -> ResultList:
 
 
 def _describe_change(record: Record) -> str:
-    """Return the message of the response, with the difference that a commit made."""
+    """Return the message of the audited response and, for a commit, the difference."""
     message = format_value(record.get("message") or record.get("path"))
     match record:
         case {"before": {"diff": str(diff)}, "after": {"committed": True}} if diff:

@@ -1,4 +1,4 @@
-"""Jobs of the gateway: work on many sessions, which continues without this command."""
+"""Commands about jobs. A job changes many sessions, and continues on the gateway if this command ends."""
 
 import time
 from urllib.parse import quote
@@ -32,7 +32,8 @@ per_second_option = click.option(
 
 
 def preview_change(gateway: RemoteGateway, path: str, body: Record) -> tuple[Report, bool]:
-    """Return a report about the sessions that a request would change, and whether there are any."""
+    """Return a report about the sessions that a request would change, and True if there is any such
+    session."""
     preview = gateway.send("POST", path, {**body, "dry_run": True})
     report = Report(preview["message"], preview, table=list_affected(preview["sessions"]))
     return report, preview["count"] > 0
@@ -47,8 +48,9 @@ def run_job(
     dry_run: bool,
     yes: bool,
 ) -> Report:
-    """Show the sessions that match the filter of a request, ask, start the job, and wait for its end. Raises
-    ClientError, also for a search that may mean other sessions than the user has in mind."""
+    """Show the sessions that match the filter of a request, ask for confirmation, start the job, and wait for
+    its end. Raises ClientError, also for an ambiguous search that may match other sessions than the user
+    expects."""
     search = body["filter"].get("search", "")
     if is_id(search):
         raise CommandError(

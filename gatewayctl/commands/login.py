@@ -1,4 +1,4 @@
-"""Login and logout, and the contexts with their tokens."""
+"""Commands for login and logout, and for the contexts with their tokens."""
 
 import os
 import time
@@ -67,7 +67,7 @@ def login(
 
 
 def _find_context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | None) -> Context:
-    """Return the context to log in to, with an absolute path of its CA certificate."""
+    """Return the context to log in to. The path of its CA certificate is absolute."""
     name = cli.get_shared_option(ctx, "context")
     contexts = file.read()
     if url is None and (name is None or name in contexts.by_name):

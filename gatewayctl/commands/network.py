@@ -1,4 +1,4 @@
-"""Lists of the gateway: interfaces, VLANs, shapers, routes, BGP neighbours, CGNAT, the demux and faults."""
+"""Commands that list interfaces, VLANs, shapers, routes, BGP neighbours, CGNAT, the demux and faults."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from gatewayctl.texts import format_size, format_value
 
 
 class Alternative(NamedTuple):
-    """Flag of a command with which the command shows another result."""
+    """Flag that makes a list command show another result, which `read` returns."""
 
     flag: str
     help: str
@@ -40,9 +40,9 @@ def create_list_command(
     alternative: Alternative | None = None,
     hidden: Iterable[str] = (),
 ) -> cli.CliCommand:
-    """Return a command for the list at a path of the API, with options for filters, order and length.
-    `method` is the method of the core that makes the list: its fields without a column are columns of
-    `-o wide`, unless they are `hidden`."""
+    """Return a command that shows the list at a path of the API, with options for filters, order and length.
+    `method` is the core's method for this list. Each of its fields that has no column becomes a column of `-o
+    wide`, unless the field is in `hidden`."""
     fields = get_fields(method)
     all_columns = add_wide_columns(columns, fields, hidden)
 

@@ -1,8 +1,9 @@
-"""Rates of sessions: of one session, of all that match, or of those in a file.
+"""Commands that change the rates of one session, of all sessions that match a filter, or of the sessions in a
+file.
 
-The file is CSV. Its first line names the columns: `username` or `id`, `down` and `up`, or the names of these
-columns in `subscribers list -o csv`. The whole file is read before the first change, because a truncated rate
-is another valid rate.
+The file is CSV. The first line of the file names the columns: `username` or `id`, `down` and `up`, or the
+corresponding columns of `subscribers list -o csv`. The whole file is read before the first change, because a
+truncated rate is still a valid rate, but a wrong one.
 """
 
 import os
@@ -46,8 +47,8 @@ _HEAD_RULE = (
 
 @dataclass(frozen=True)
 class RateRow:
-    """Line of the file: rates in bits per second, for the sessions of a username or for the session of an id.
-    With both, the session must still belong to that subscriber."""
+    """Line of the file with rates in bits per second, for all sessions of a username or for the session with
+    an id. If the line has both, the session must still belong to the username."""
 
     number: int
     id: int | None
@@ -62,14 +63,14 @@ class RateRow:
 
 @dataclass(frozen=True)
 class BadRow:
-    """Line of the file that cannot be read, with the reason."""
+    """Line of the file that is invalid, with the reason."""
 
     number: int
     reason: str
 
 
 def read_file(file: str) -> list[RateRow | BadRow]:
-    """Return the lines of a file with rates. Raises CommandError for a file that is empty or incomplete."""
+    """Return the lines of a file with rates. Raises CommandError if the file is empty or incomplete."""
     text = read_text(file, file)
     if not text:
         raise CommandError(ExitStatus.USAGE, f"{file} is empty")
@@ -80,7 +81,7 @@ def read_file(file: str) -> list[RateRow | BadRow]:
 
 
 def format_file(records: Iterable[Record]) -> str:
-    """Return a file with the present rates of sessions of a list."""
+    """Return the text of a file with the present rates of the given sessions."""
     lines = [format_csv_line(("id", "username", "down", "up"))]
     for session in records:
         name = session["username"] or ""
@@ -113,13 +114,15 @@ def _parse_lines(lines: Iterable[str]) -> Iterator[RateRow | BadRow]:
 
 
 class _Head(NamedTuple):
-    """First line: the names of the columns in lower case, and the separator of the cells."""
+    """Head of the file, its first line: the names of the columns in lower case, and the separator of the
+    cells."""
 
     columns: Sequence[str]
     separator: str
 
     def parse_cells(self, line: str) -> Mapping[str, str]:
-        """Return the cells of a line by field; rates have units. Raises ValueError with the rule."""
+        """Return a map from field to cell for a line. Rates in the map always have a unit. Raises ValueError
+        with the broken rule."""
         cells = _split_cells(line, self.separator)
         if cells is None or len(cells) != len(self.columns):
             cell_count = f"{len(self.columns)} fields separated by {_SEPARATORS[self.separator]}"
@@ -131,7 +134,7 @@ class _Head(NamedTuple):
 
 
 def _parse_head(line: str) -> _Head | None:
-    """Return the columns that a first line names, in upper or lower case; None for any other line."""
+    """Return the head that a line contains, in upper or lower case; None if the line is no valid head."""
     for separator in _SEPARATORS:
         columns = [cell.lower() for cell in _split_cells(line, separator) or ()]
         fields = {_FIELDS.get(column, column) for column in columns}
@@ -142,7 +145,8 @@ def _parse_head(line: str) -> _Head | None:
 
 
 def _parse_row(number: int, cells: Mapping[str, str]) -> RateRow:
-    """Return the line with a number. Raises ValueError with the column and its rule."""
+    """Return the row of the line `number` with the given cells. Raises ValueError with the column and the
+    broken rule."""
     id, username = cells.get("id"), cells.get("username") or None
     if id is None and username is None:
         raise ValueError("username: is required")
@@ -160,8 +164,8 @@ def _parse_rate(cells: Mapping[str, str], name: str) -> int:
 
 
 def _split_cells(line: str, separator: str) -> list[str] | None:
-    """Return the cells of a line (RFC 4180) without spaces around them; quoted spaces stay. None for a quote
-    in a wrong place."""
+    """Return the cells of a CSV line (RFC 4180) without surrounding spaces; spaces inside quotes stay. Return
+    None if a quote is in a wrong place."""
     cell = re.compile(rf' *"(?P<quoted>(?:[^"]|"")*)" *|(?P<plain>[^"{separator}]*)')
     cells, place = [], 0
     while (match := cell.match(line, place)) is not None:
@@ -189,7 +193,7 @@ _COLUMNS = (
 
 
 class RateChange(NamedTuple):
-    """Change of the rates of a session, which a line of the file demands."""
+    """Change of a session's rates that a line of the file requests."""
 
     row: RateRow
     session: Record
@@ -207,7 +211,7 @@ class RateChange(NamedTuple):
 
 
 def _match_sessions(gateway: RemoteGateway, rows: Sequence[RateRow]) -> list[RateChange]:
-    """Return the changes of the sessions that are online. Print the lines without a session."""
+    """Return the changes for the sessions that are online. Print each line that matches no session."""
     by_key: dict[object, list[Record]] = {}
     for session in gateway.list_records("/subscribers", "sessions", {}) if rows else ():
         by_key.setdefault(session["id"], []).append(session)
@@ -233,8 +237,8 @@ def change_by_file(
     dry_run: bool,
     yes: bool,
 ) -> Report:
-    """Show the changes that a file demands, ask, write the undo file, and make the changes. `terms` say how
-    long the rates are valid. Raises ClientError."""
+    """Show the changes that a file requests, ask for confirmation, write the undo file, and make the changes.
+    `terms` are the fields that limit how long the rates are valid. Raises ClientError."""
     lines = read_file(file)
     bad = [each for each in lines if isinstance(each, BadRow)]
     complain(f"line {each.number}: {each.reason}" for each in bad)
@@ -283,12 +287,13 @@ def change_by_file(
 
 
 def _check_change(gateway: RemoteGateway, id: object, body: Record) -> None:
-    """Have the gateway check a change of a session, without making it. Raises ClientError."""
+    """Let the gateway validate a change of a session as a dry run. Raises ClientError."""
     gateway.send("POST", "/subscribers/rate", {**body, "filter": {"search": str(id)}, "dry_run": True})
 
 
 def _write_undo_file(changes: Sequence[RateChange]) -> Path:
-    """Write the former rates to a file in the user's home, and return its path. Raises CommandError."""
+    """Write the former rates to a file in the home directory of the user, and return the path of the file.
+    Raises CommandError."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     folder = Path(home) / "gatewayctl"
     path = folder / f"rates-before-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.csv"
@@ -321,7 +326,7 @@ def _format_body(row: RateRow, terms: Record) -> Record:
 
 
 def _require_unit(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    """Return the text of a rate option. Raises click.BadParameter for a rate without a unit."""
+    """Return the text of a rate option. Raises click.BadParameter if the rate has no unit."""
     try:
         if text is not None:
             parse_typed_rate(text)
@@ -402,7 +407,8 @@ def rate(
 
 
 def _preview(gateway: RemoteGateway, session: Record, change: Record) -> Report:
-    """Return a report about a change of a session, which the gateway has checked. Raises ClientError."""
+    """Return a report about a change of a session, after the gateway has validated the change. Raises
+    ClientError."""
     id = session["id"]
     _check_change(gateway, id, change)
     moves = []

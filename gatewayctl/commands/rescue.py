@@ -1,5 +1,5 @@
-"""Rescue of the API by root on the gateway, when the API is disabled or no user can log in: calls of the
-core."""
+"""Commands for root on the gateway that repair the access to the API when the API is disabled or no user can
+log in. The commands call the core directly."""
 
 import os
 import sys
@@ -52,7 +52,7 @@ def undo() -> None:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Raise CommandError instead of the errors of the core."""
+    """Turn errors of the rescue, raised in the context, into CommandErrors."""
     try:
         yield
     except ClientError:

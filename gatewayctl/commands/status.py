@@ -1,4 +1,5 @@
-"""The state of a gateway on one screen; its health and version, which require no token."""
+"""Commands that show the state of a gateway on one screen, its health and its version. Health and version
+need no token."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ _DEPENDENCY_COLUMNS = (
 
 
 def is_well(dependency: Record) -> bool:
-    """Return True if nobody has to act because of a dependency."""
+    """Return True if the state of a dependency requires no action."""
     return dependency["state"] in _GOOD_STATES
 
 

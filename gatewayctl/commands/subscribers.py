@@ -1,4 +1,4 @@
-"""Subscribers: to list, find and show their sessions, and to disconnect them."""
+"""Commands that list, find, show and disconnect the sessions of subscribers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -82,7 +82,8 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
 
 
 def _describe_namesake(gateway: RemoteGateway, text: str) -> list[str]:
-    """Return a line about the recent subscriber whose username is a number that found other sessions."""
+    """Return a line about the recent subscriber whose username equals a searched number that found other
+    sessions."""
     try:
         record = sessions.find_recent_user(gateway, text)
     except ClientError as error:
@@ -91,7 +92,7 @@ def _describe_namesake(gateway: RemoteGateway, text: str) -> list[str]:
 
 
 def _list_past(gateway: RemoteGateway, text: str) -> list[str]:
-    """Return the last sessions and failed sign-ons of the history that match a text, as lines."""
+    """Return lines about the last sessions and failed sign-ons of the history that match a text."""
     query = {"search": text, "limit": _MAX_PAST_RECORDS}
     try:
         records = gateway.get(f"{sessions.PATH}/history", **query)["sessions"]
@@ -184,7 +185,7 @@ def disconnect(
 
 
 def _disconnect_each(gateway: RemoteGateway, records: Sequence[Record]) -> Report:
-    """Disconnect sessions one after the other, also after a failure. Raises ClientError."""
+    """Disconnect the sessions one after the other, and continue after a failure. Raises ClientError."""
     messages, lines, errors = [], [], []
     with show_progress(len(records)) as update:
         for each in records:

@@ -1,4 +1,4 @@
-"""The traffic: of sessions now, and of all trunks over time."""
+"""Commands that show traffic: the present traffic of sessions, and the traffic of all trunks over time."""
 
 import time
 from functools import partial
@@ -79,7 +79,7 @@ def watch(ctx: click.Context, target: Target) -> None:
 
 def _follow(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> None:
     """Print the samples until the end of the session, and resume after a lost stream. Raises ClientError if
-    the gateway refuses the request, or does not respond to the first one."""
+    the gateway refuses a request, or does not respond to the first request."""
     has_begun = False
     while True:
         try:

@@ -1,4 +1,5 @@
-"""Users of the API. The configuration has them at `api.users`, so a change goes to the candidate."""
+"""Commands for the users of the API. The configuration stores the users at `api.users`, so a change goes to
+the candidate."""
 
 import click
 
@@ -125,7 +126,7 @@ def _require_user(gateway: RemoteGateway, username: str) -> None:
 
 
 def _ask_hash(username: str, password_file: str | None) -> str:
-    """Return the hash of a password from a file or the terminal. Raises CommandError."""
+    """Return the hash of a password that is read from a file or from the terminal. Raises CommandError."""
     try:
         return hash_password(ask_password(username, password_file, new=True))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Webhooks: receivers of the events."""
+"""Commands for webhooks, the receivers of events."""
 
 import time
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""Files that come from the code: man pages, and pages of the reference as MyST Markdown."""
+"""Generators of the files that are derived from the code, such as man pages and pages of the reference."""

@@ -1,4 +1,4 @@
-"""`python -m tools.documents` writes the files of the checkout that come from the code: the OpenAPI
+"""`python -m tools.documents` writes the files of the checkout that are derived from the code: the OpenAPI
 document, the list of routes, the interface files of the core and the hub, the man pages, the completions of
 gatewayctl, the environment file, and pages of the reference."""
 
@@ -18,7 +18,7 @@ from tools.documents import operations, pages
 
 
 def generate_files() -> dict[str, str]:
-    """Return the texts of all files that come from the code, by path."""
+    """Return a map from path to text, for all files that are derived from the code."""
     document = make_document(list_routes(USERS))
     return {
         "etc/openapi.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",

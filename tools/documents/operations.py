@@ -1,5 +1,6 @@
-"""Pages of the reference from the OpenAPI document, in MyST Markdown: the list of all operations with the
-errors, and for each page of a subject its operations and records. The page of the subject includes them."""
+"""Pages of the reference that are derived from the OpenAPI document, in MyST Markdown: a list of all
+operations with their errors, and for each subject its operations and records, which the page of the subject
+includes."""
 
 import json
 import re
@@ -64,7 +65,7 @@ Schema = Mapping[str, Any]
 
 
 def generate_pages(document: Mapping[str, Any]) -> dict[str, Iterator[str]]:
-    """Return the pages by name below `docs/reference`, without `.md`."""
+    """Return a map from page name to text. A page name is a path below `docs/reference`, without `.md`."""
     reference = _Reference(document)
     return {
         "operations": reference.generate_index(),
@@ -73,7 +74,7 @@ def generate_pages(document: Mapping[str, Any]) -> dict[str, Iterator[str]]:
 
 
 class _Reference:
-    """Generator of pages from an OpenAPI document."""
+    """Generator of the pages for one OpenAPI document."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
@@ -169,7 +170,7 @@ class _Reference:
             yield _format_field_table("field", rows) + "\n"
 
     def _format_cells(self, page: str, described: Mapping[str, Any], required: bool) -> Sequence[str]:
-        """Return the cells of a field or parameter, after its name."""
+        """Return the table cells that follow the name of a field or parameter."""
         schema = self._resolve(described["schema"])
         name = described.get("name", "")
         meaning = described.get("description") or schema.get("description", "")
@@ -208,7 +209,7 @@ class _Reference:
         )
 
     def _resolve(self, schema: Schema) -> dict[str, Any]:
-        """Return a schema with the fields of the schema that it refers to."""
+        """Return a schema, merged with the schema that it refers to."""
         name = schema.get("$ref", "").rpartition("/")[2]
         return {**self._schemas.get(name, {}), **schema}
 
@@ -219,7 +220,7 @@ class _Reference:
         return whole["description"], self._describe_type("operations", schema) if schema else ""
 
     def _list_records(self, part: Any) -> Iterator[str]:
-        """Return the names of the records in a part of the document, and of the records inside them."""
+        """Return the names of all records in a part of the document, including nested records."""
         if isinstance(part, Mapping):
             name = str(part.get("$ref", "")).rpartition("/")[2]
             if str(part.get("$ref", "")).startswith("#/components/schemas/"):
@@ -240,7 +241,8 @@ def _format_field_table(title: str, rows: Sequence[Sequence[str]]) -> str:
 
 
 def _find_data(response: Mapping[str, Any]) -> Any:
-    """Return the schema of a success without its envelope; None without one."""
+    """Return the schema of a successful response's data, without the envelope; None if the response has no
+    data."""
     schema = response.get("content", {}).get("application/json", {}).get("schema", {})
     return schema.get("properties", {}).get("data", schema) or None
 
@@ -251,7 +253,7 @@ def _describe_role(operation: Mapping[str, Any]) -> str:
 
 
 def _list_kinds(schema: Schema) -> list[Schema]:
-    """Return the alternatives of a schema without null."""
+    """Return the alternatives of a schema, without null."""
     alternatives = schema.get("anyOf") or schema.get("oneOf") or ()
     return [each for each in alternatives if each.get("type") != "null"]
 
@@ -272,7 +274,7 @@ def _find_unit(name: str, schema: Schema, meaning: str) -> str:
 
 
 def _describe_range(schema: Schema) -> str:
-    """Return the smallest and the largest value, or the limits of the length."""
+    """Return a text with the minimum and maximum of a value, or of the length of a value."""
     for ends, noun in (
         (("minimum", "maximum"), ""),
         (("minLength", "maxLength"), " characters"),
@@ -289,7 +291,7 @@ def _describe_range(schema: Schema) -> str:
 
 
 def _format_example(schema: Schema) -> str:
-    """Return the first example: the first examples of all fields of a record belong together."""
+    """Return the first example of a schema. The first examples of a record's fields fit together."""
     if not (examples := schema.get("examples")):
         return ""
     text = examples[0] if isinstance(examples[0], str) else json.dumps(examples[0], ensure_ascii=False)
@@ -297,12 +299,12 @@ def _format_example(schema: Schema) -> str:
 
 
 def _make_anchor(title: str) -> str:
-    """Return the anchor of a heading, as MyST and GitHub make it."""
+    """Return the anchor that MyST and GitHub generate for a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; empty without rows."""
+    """Return a Markdown table; an empty text if there are no rows."""
     lines = [_format_row(row) for row in rows]
     return "".join([_format_row(head), _format_row(["---"] * len(head)), *lines]) if lines else ""
 

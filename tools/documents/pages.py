@@ -1,6 +1,6 @@
-"""Man pages and pages of the reference, from templates: of the commands, from the same trees as `--help`; of
-the configuration, from its definition; of the environment variables and the values. `operations` makes the
-pages of the OpenAPI document."""
+"""Man pages and pages of the reference that are rendered from templates: the commands, from the same command
+trees as `--help`; the configuration, from its definition; the environment variables and the values. The
+module `operations` generates the pages of the OpenAPI document."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,7 +49,7 @@ _ENUMERATIONS = {
 
 
 def generate_reference() -> dict[str, str]:
-    """Return pages of the reference by file name."""
+    """Return a map from file name to text, for the pages of the reference."""
     return {
         "commands.md": render("commands.md.j2", command=gatewayctl),
         "configuration.md": render("configuration.md.j2", configuration=ROOT, effects=list(_list_effects())),
@@ -59,7 +59,7 @@ def generate_reference() -> dict[str, str]:
 
 
 def generate_man_pages() -> dict[str, str]:
-    """Return all man pages by file name."""
+    """Return a map from file name to text, for all man pages."""
     return {
         "gateway-api.8": render("gateway-api.8.j2", name="gateway-api", section=8, command=api),
         "gateway-core.8": render("gateway-core.8.j2", name="gateway-core", section=8, command=core),
@@ -69,7 +69,7 @@ def generate_man_pages() -> dict[str, str]:
 
 
 def generate_command_pages(root: click.Group) -> dict[str, str]:
-    """Return the man pages of gatewayctl and of its commands by file name."""
+    """Return a map from file name to text, for the man pages of gatewayctl and its commands."""
     commands = {"gatewayctl": root} | {f"gatewayctl {name}": each for name, each in root.commands.items()}
     pages = {}
     for path, command in commands.items():
@@ -80,7 +80,7 @@ def generate_command_pages(root: click.Group) -> dict[str, str]:
 
 
 def render(template: str, **values: Any) -> str:
-    """Return the text of a template."""
+    """Render a template, and return the text."""
     return _create_environment().get_template(template).render(**values)
 
 
@@ -126,12 +126,12 @@ def _create_environment() -> Environment:
 
 
 def format_cell(text: str) -> str:
-    """Return a text for a cell of a table."""
+    """Return a text, escaped for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", r"\|")
 
 
 def join_paragraphs(text: str) -> str:
-    """Return a text in which each paragraph is one line, which the reader's window wraps."""
+    """Return a text in which each paragraph is one line, so that the window of the reader wraps the lines."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
 
 
@@ -139,7 +139,7 @@ def join_paragraphs(text: str) -> str:
 
 
 def escape_roff(text: str) -> str:
-    """Return a text for man(7). Commands in backticks are bold."""
+    """Return a text, escaped for man(7). Text in backticks becomes bold."""
     safe = text.replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq").replace("'", r"\(aq")
     safe = re.sub("`([^`]*)`", r"\\fB\1\\fR", safe)
     return rf"\&{safe}" if safe.startswith(".") else safe
@@ -164,14 +164,14 @@ _UNIT_COMMANDS = frozenset({"join-certificate"})
 
 
 def _list_options(command: click.Command, omitted: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """Return the options of a command with their meanings."""
+    """Return the options of a command with their help texts."""
     context = click.Context(command)
     options = [each for each in command.params if isinstance(each, click.Option) and each.name not in omitted]
     return [record for each in options if (record := each.get_help_record(context))]
 
 
 def _walk_commands(group: Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Yield the commands of a program and of its groups, with their words."""
+    """Yield each command of a program and of its groups, with the words that call the command."""
     for name in (name for _, names in group.list_sections() for name in names):
         command = group.commands[name]
         if isinstance(command, Group):
@@ -184,7 +184,8 @@ def _walk_commands(group: Group, path: str = "") -> Iterator[tuple[str, click.Co
 
 
 def _list_effects() -> Iterator[tuple[str, str]]:
-    """Yield paths, and what a commit of a change below a path does to daemons and sessions."""
+    """Yield configuration paths, each with the effect on daemons and sessions of a commit that changes the
+    path."""
     for path, field in walk(ROOT):
         if effect := "; ".join(_describe_effects(path, field)):
             yield path, effect
@@ -223,8 +224,8 @@ def _describe_value(field: Field) -> str:
 
 
 def _describe_rule(field: Field, kind: Leaf) -> str:
-    """Return the errors of a value that no text field takes, and of a value that breaks a strict rule,
-    without their first words."""
+    """Return the errors for a value that no text field accepts, and for a value that breaks the stricter rule
+    of the field. The common beginning of the errors is removed."""
     strict = (rule.error for rule in get_strict_rules(field))
     try:
         kind.load(" ")
