@@ -28,12 +28,12 @@ def write(results: Results) -> None:
 
 def _lines(results: Results) -> Iterator[str]:
     yield "# Performance\n"
-    yield "`make bench` measures the service beside its peers, and writes this page.\n"
+    yield "`make bench` measures the service and comparable programs, and writes this page.\n"
     yield from table.rows(GOALS, results)
     yield "\n![Each ratio as a share of its goal](performance.svg)\n"
     yield "## Growth\n"
-    yield "Milliseconds from one response to the next on one connection, and the memory of the core."
-    yield "The exponent is 0 if the number of sessions has no effect, and 1 if the figure grows with it.\n"
+    yield "The times are from one response to the next on one connection."
+    yield "The exponent is 0 if the number of sessions has no effect, 1 if a figure is proportional to it.\n"
     yield from table.growth(results)
     yield f"\n{_METHOD.read_text()}"
     yield "## Where and when\n"
