@@ -1,7 +1,7 @@
 """Gateway as the core uses it: sessions, a data plane and routing.
 
-All methods are thread-safe. Each result shows one moment. A change shows in every list when its method
-returns. Methods raise StepFailed where the machine fails.
+All methods are thread-safe. Each result is a consistent snapshot. When a method that changes something
+returns, all lists show the change. Methods raise StepFailed when the machine fails.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from gateway_core.sessions.table import SessionTable
 
 
 class Gateway(Protocol):
-    """A gateway that keeps the table of its `sessions` and the journal up to date."""
+    """Gateway that keeps the table of its `sessions` and the journal up to date."""
 
     sessions: SessionTable[Any]
 
@@ -36,56 +36,57 @@ class Gateway(Protocol):
         """Work until the process ends."""
 
     def apply_in_kernel(self, configuration: Configuration) -> AbstractContextManager[None]:
-        """Put what a new configuration changes in the kernel there before the block. After an error of the
-        block, put the former state back. Raises StepFailed where the kernel refuses: then nothing is
-        changed."""
+        """Apply the kernel part of a new configuration before the block. After an error of the block, restore
+        the former state. Raises StepFailed if the kernel refuses the change: then nothing is changed."""
 
     def configure(self, configuration: Configuration) -> None:
-        """Apply a new running configuration. Sessions that cannot go on with it, such as those on a trunk
-        that `demux.trunks` loses, end with the reason admin_disconnect; the others stay. Steering and limits
-        change at once; default rates apply to new sessions. What the kernel refuses is logged and tried
-        again."""
+        """Apply a new running configuration. Sessions that cannot go on with the configuration, such as
+        sessions on a trunk that is removed from `demux.trunks`, end with the reason admin_disconnect; all
+        other sessions stay. Steering and limits change at once; default rates apply to new sessions. If the
+        kernel refuses a change, the failure is logged and the change is tried again."""
 
     def preview_impact(self, configuration: Configuration) -> Impact:
-        """Return the sessions that a commit of the configuration would end now, those that a commit with a
-        deadline would hold, and the services that reload or restart. Never raises: an automatic rollback
-        calls it too."""
+        """Return the impact of a commit of the configuration: sessions that would end now, sessions that
+        would end only at the confirmation, and services that would reload or restart. Raises no error,
+        because an automatic rollback calls this method too."""
 
     def freeze_sessions(self, configuration: Configuration) -> AbstractContextManager[Impact]:
-        """Return the effect on sessions, without services, if the block calls `configure`. No session starts
-        or ends in the block."""
+        """Return a context manager. In its block, no session starts or ends. Its value is the impact that
+        `configure` would have on sessions, without services."""
 
     def detail(self, id: int) -> SessionDetail | None:
-        """Return the record of a session, with its traffic until now. None for an unknown id."""
+        """Return the record of a session, with its current traffic; None for an unknown id."""
 
     def counters(self) -> Mapping[int, Counters]:
-        """Return the traffic of all sessions by id, from one reading."""
+        """Return a map from session id to traffic, for all sessions, from one reading."""
 
     def disconnect(self, ids: Sequence[int]) -> Sequence[SessionDetail]:
-        """End sessions, and return the last records of those that this call has ended. Raises StillConnected,
-        with EndedSession records."""
+        """End sessions. Return the last records of the sessions that this call has ended. Raises
+        StillConnected if sessions remain; the error contains the EndedSession records."""
 
     def has_interface(self, name: str) -> bool:
-        """Return True if there is an interface of this name, of whatever type."""
+        """Return True if an interface of any type has this name."""
 
     def set_rate(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[SessionDetail, SessionDetail] | None:
-        """Shape a session, and return its record before and after. None for an unknown id. The session keeps
-        the `expiry`, over a restart too, or has none from now on; the gateway does not act on it."""
+        """Change the rates of a session. Return the record of the session before and after the change; None
+        for an unknown id. The `expiry` is stored with the session, also over a restart; None removes a former
+        expiry. The caller must restore the rates at the expiry."""
 
     def interfaces(self) -> Rows:
-        """Return Interface rows: the fixed ones, VLANs, the devices of the sessions, their IFBs."""
+        """Return Interface rows: fixed interfaces, VLANs, the devices of the sessions, the IFBs of the
+        sessions."""
 
     def vlans(self) -> SortedRows[Any]:
         """Return Vlan rows by trunk and tags."""
 
     def refusals(self) -> Counter[TriggerRefusal]:
-        """Return the number of first frames of subscribers that made no VLAN since the start of the core, by
-        reason."""
+        """Return the number of first frames of subscribers that created no VLAN since the start of the core,
+        by reason."""
 
     def packet_drops(self) -> tuple[PacketDrops, ...]:
-        """Return the latest counters of dropped packets of subscribers, by trunk."""
+        """Return the latest counters of dropped subscriber packets, by trunk."""
         return ()
 
     def skipped_entries(self) -> tuple[SkippedEntries, ...]:
@@ -93,33 +94,35 @@ class Gateway(Protocol):
         return ()
 
     def routes(self) -> Rows:
-        """Return Route rows: those of the network, then those of the sessions."""
+        """Return Route rows: network routes, then the routes of the sessions."""
 
     def bgp_summary(self) -> dict[str, Any]:
-        """Return what FRR shows by `show bgp summary json`; empty without BGP."""
+        """Return the output of FRR's `show bgp summary json`; an empty dict without BGP neighbours."""
 
     def faults(self) -> Rows:
         """Return Fault rows in the order of `fault_rows`."""
         return fault_rows(())
 
     def repairs(self) -> Mapping[FaultKind, int]:
-        """Return the successful repairs of every kind since the start of the core."""
+        """Return the number of successful repairs since the start of the core, by kind of fault."""
         return dict.fromkeys(FaultKind, 0)
 
     def limit_delays(self) -> LimitDelays | None:
-        """Return how long new sessions had no limit. None if sessions have their limit from the start."""
+        """Return the histogram of the time from the start of a session to its active rate limit; None if a
+        session has its limit from the start."""
         return None
 
     def unavailable_sources(self) -> Sequence[str]:
-        """Return the names of the sources of sessions that do not reply now. Their sessions are stale."""
+        """Return the names of the session sources that do not reply. Their sessions are stale."""
         return ()
 
     def dependencies(self) -> Sequence[Dependency]:
-        """Return the last known state of the sources of sessions, radius, frr and clock, without a wait."""
+        """Return the last known state of the session sources, RADIUS, FRR and the clock, without waiting."""
 
 
 def fault_rows(faults: Sequence[Fault]) -> Rows:
-    """Return Fault rows by since, object, kind and session id, of which no two may have all in common."""
+    """Return Fault rows sorted by time, object, kind and session id. No two faults may have the same sort
+    key."""
     return SortedRows(sorted(faults, key=_fault_key), _fault_key, lambda fault: fault)
 
 

@@ -425,7 +425,7 @@ def test_a_source_and_a_kernel_that_fail_are_tried_again(ports: Ports, caplog: A
     with demultiplexer(ports) as running:
         wait_for(
             "the failure",
-            lambda: "cannot read the VLANs on trunk0: try again; trying again" in caplog.messages,
+            lambda: "cannot read the VLANs on trunk trunk0, trying again: try again" in caplog.messages,
         )
         running.rest()
         ports.is_unreadable = False

@@ -1,4 +1,4 @@
-"""Access side of the lab: sessions, and the VLANs on which they arrive. Times are epoch seconds."""
+"""Access side of the lab: sessions, and the VLANs that carry the sessions. Times are epoch seconds."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,14 +16,15 @@ from gateway_core.sessions.session import Session
 
 
 class LabSession(Session, frozen=True, kw_only=True):
-    """A session with its traffic, and the index of its device. The IFB has the next index."""
+    """Session of the lab, with its traffic and the interface index of its device. The IFB of the session has
+    the next index."""
 
     ifindex: int
     traffic: Traffic
 
 
 class AccessVlan(Record, frozen=True):
-    """VLAN on which subscribers may arrive. `outer_vlan_id` is None with a single tag."""
+    """VLAN on which subscribers may sign on. `outer_vlan_id` is None for a single tag."""
 
     trunk: str
     vlan_id: int
@@ -37,7 +38,7 @@ class AccessVlan(Record, frozen=True):
 
 
 class ManagedVlan(Record, frozen=True):
-    """VLAN that exists, with its sessions and traffic."""
+    """Existing VLAN, with the number of its sessions and its traffic."""
 
     access_vlan: AccessVlan
     ifindex: int
@@ -58,14 +59,14 @@ class ManagedVlan(Record, frozen=True):
 
 
 class VlanTable:
-    """Table of all managed VLANs, with the limits on new ones.
+    """Table of all managed VLANs, with the limits for new VLANs.
 
-    `traffic_of_trunk` includes the traffic of VLANs that were removed.
+    `traffic_of_trunk` includes the traffic of removed VLANs.
     """
 
     def __init__(self, demux: Demux) -> None:
         self._vlans: dict[str, ManagedVlan] = {}
-        #: When each VLAN without sessions became idle: the longest idle first.
+        #: Time at which each VLAN without sessions became idle, ordered by time.
         self._idle_since: dict[str, float] = {}
         self.traffic_of_trunk: dict[str, Traffic] = {}
         self.refusals: Counter[TriggerRefusal] = Counter()
@@ -78,11 +79,11 @@ class VlanTable:
         return name in self._vlans
 
     def list_in_order(self) -> list[ManagedVlan]:
-        """Return the VLANs by trunk and tags."""
+        """Return the VLANs sorted by trunk and tags."""
         return sorted(self, key=ManagedVlan.key)
 
     def configure(self, demux: Demux) -> None:
-        """Apply new limits, with a full bucket as after a start."""
+        """Apply new limits, with a full token bucket."""
         self._demux = demux
         limits = demux.rate_limits
         self._bucket = TokenBucket(limits.vlans_per_second, limits.burst)
@@ -90,7 +91,8 @@ class VlanTable:
     def admit(
         self, access_vlan: AccessVlan, ifindexes: Iterator[int], now: float, *, is_limited: bool
     ) -> bool:
-        """Return True if a VLAN exists or was created. Otherwise count the refusal."""
+        """Create a VLAN if it does not exist. Return False, and count the refusal, if a limit is reached.
+        `ifindexes` gives the interface index; without `is_limited`, the rate is not limited."""
         if access_vlan.name in self._vlans:
             return True
         if len(self._vlans) >= self._demux.rate_limits.max_vlans:
@@ -113,7 +115,7 @@ class VlanTable:
         self._add_traffic(vlan, session.traffic)
 
     def leave(self, session: LabSession, now: float, usage: int) -> None:
-        """Remove a session from its VLAN. The VLAN keeps what the session has counted."""
+        """Remove a session from its VLAN. The traffic of the session stays in the counters of the VLAN."""
         vlan = self._vlans[session.access_interface]
         if vlan.session_count == 1:
             self._idle_since[vlan.access_vlan.name] = now
@@ -121,11 +123,12 @@ class VlanTable:
         self._add_traffic(vlan, session.traffic.stop_at(usage) - session.traffic)
 
     def change_traffic(self, before: LabSession, after: LabSession) -> None:
-        """Replace the traffic of a session in the traffic of its VLAN."""
+        """Update the traffic of a VLAN after the traffic of a session has changed from `before` to
+        `after`."""
         self._add_traffic(self._vlans[after.access_interface], after.traffic - before.traffic)
 
     def _add_traffic(self, vlan: ManagedVlan, change: Traffic) -> None:
-        """Put a VLAN into the table, with a change of its traffic and of that of its trunk."""
+        """Store a VLAN in the table, and add a change of traffic to the VLAN and its trunk."""
         self._vlans[vlan.access_vlan.name] = replace(vlan, traffic=vlan.traffic + change)
         trunk = vlan.access_vlan.trunk
         self.traffic_of_trunk[trunk] = self.traffic_of_trunk.get(trunk, Traffic()) + change

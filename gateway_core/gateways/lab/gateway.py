@@ -30,12 +30,12 @@ from gateway_core.sessions.session import Counters
 _DUAL_STACK: Ordering[LabSession] = Ordering(attrgetter("summary.id"), attrgetter("summary.ipv6_prefix"))
 #: Time between two advances of the lab.
 _ADVANCE_SECONDS = 0.05
-#: Arrivals and departures in one hold of the lock: some ten milliseconds.
+#: Maximum number of arrivals and departures while the lock is held once: about ten milliseconds.
 _MAX_EVENTS_PER_HOLD = 500
-#: Seconds between two holds. Without a pause the thread takes the lock again before another one wakes up: a
-#: lab that is behind would leave requests without a reply.
+#: Pause after each release of the lock. Without the pause, the thread would take the lock again before
+#: another thread wakes up, and a lab that lags behind would not answer requests.
 _PAUSE_SECONDS = 0.001
-#: The lab needs nothing of its machine.
+#: The lab depends on no service of its machine.
 _DEPENDENCIES = (
     Dependency("lab", DependencyState.OK, "The lab simulates its subscribers."),
     *(
@@ -50,7 +50,7 @@ _DEPENDENCIES = (
 
 
 class LabServices:
-    """`GatewayServices` without any service."""
+    """`GatewayServices` of the lab, which has no services."""
 
     def render(self, configuration: Configuration) -> Rendered:
         """Return no files."""
@@ -64,10 +64,11 @@ class LabServices:
 
 
 class LabGateway(Gateway):
-    """Gateway with the subscribers of a `Population`, whose arrivals and departures are in the `journal`.
+    """Gateway with the simulated subscribers of a `Population`. Their arrivals and departures are added to
+    the `journal`.
 
-    Subscribers come and go only in `advance`. Counters are always up to date. The lock of the session table
-    protects all of the world. Temporary rates outlast a restart in the file `rates`, if there is one.
+    Subscribers arrive and depart only in `advance`. Counters are always up to date. The lock of the session
+    table protects the whole world. `rates` is the file that keeps temporary rates over a restart, or None.
     """
 
     def __init__(
@@ -90,8 +91,8 @@ class LabGateway(Gateway):
             time.sleep(_ADVANCE_SECONDS)
 
     def advance(self, pause: Callable[[float], object] = time.sleep) -> None:
-        """Make all arrivals and departures that are due, some at a time, so that requests do not wait for all
-        of them. `pause` waits for the seconds that it gets."""
+        """Simulate all due arrivals and departures, in batches, so that requests do not wait for the end.
+        `pause` is a function that waits for a number of seconds."""
         now, more = self._read_time(), True
         while more:
             with self._lock:
@@ -100,11 +101,11 @@ class LabGateway(Gateway):
                 pause(_PAUSE_SECONDS)
 
     def apply_in_kernel(self, configuration: Configuration) -> AbstractContextManager[None]:
-        """Change nothing: the lab has nothing in the kernel."""
+        """Change nothing, because the lab does not use the kernel."""
         return nullcontext()
 
     def configure(self, configuration: Configuration) -> None:
-        # Without the arrivals that are due, which `freeze_sessions` has not counted.
+        # Without due arrivals and departures, because `freeze_sessions` has not counted them.
         with self._lock:
             self._world.configure(configuration, self._read_time())
 
@@ -118,7 +119,7 @@ class LabGateway(Gateway):
             yield Impact.of(self._world.find_sessions_to_end(configuration))
 
     def detail(self, id: int) -> SessionDetail | None:
-        # Without the lock: it would wait for arrivals and departures.
+        # Without the lock, which would delay this method during arrivals and departures.
         session = self.sessions.get(id)
         return None if session is None else session.make_detail(session.traffic.counters(self._read_usage()))
 
@@ -206,8 +207,8 @@ class LabGateway(Gateway):
 
     @contextmanager
     def _hold_present(self) -> Iterator[float]:
-        """Hold the lock, and yield the time, with the world advanced to it: a change before arrivals that
-        were due earlier would turn counters back."""
+        """Hold the lock, advance the world to the current time, and yield this time. Without the advance, a
+        change could come before arrivals that were due earlier, and counters would decrease."""
         with self._lock:
             now = self._read_time()
             while self._world.advance(now, _MAX_EVENTS_PER_HOLD):
@@ -215,7 +216,7 @@ class LabGateway(Gateway):
             yield now
 
     def _read_time(self) -> float:
-        """Return the lab's own time: see World."""
+        """Return the time of the lab in epoch seconds, which never jumps; see World."""
         return self._booted + self._clock.steady()
 
     def _read_usage(self) -> int:

@@ -1,6 +1,6 @@
 """Interfaces, routes and BGP neighbours of the lab, as Linux and FRR would show them.
 
-`usage` is that of the moment, from the traffic model.
+`usage` is the current usage of the traffic model.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,14 +29,15 @@ _ETHERNET_MTU = 1500
 _TRUNK_MTU = 1600
 #: RFC 2516 section 7: PPPoE takes 8 bytes of the 1500.
 _PPPOE_MTU = 1492
-#: MAC addresses of the links without carrier detection, whose state Linux reports as "unknown".
+#: MAC addresses of link types without carrier detection. Linux reports the state of these links as "unknown".
 _WITHOUT_CARRIER = {InterfaceType.LOOPBACK: "00:00:00:00:00:00", InterfaceType.PPP: None}
-#: Memory of FRR 8.4.4 on Debian 12.
+#: Memory that FRR 8.4.4 on Debian 12 uses for a route and for a peer.
 _RIB_ENTRY_BYTES, _PEER_BYTES = 192, 741_464
-#: The default route.
+#: Number of prefixes that a BGP neighbour announces: only the default route.
 _PREFIXES_RECEIVED = 1
 _KEEPALIVE_SECONDS = 60
-#: Metrics of IPv6 routes: of the kernel's own routes, and of others without a metric (linux/ipv6_route.h).
+#: Default metrics of IPv6 routes: of routes that the kernel adds, and of all other routes
+#: (linux/ipv6_route.h).
 _KERNEL_METRIC, _STATIC_METRIC = 256, 1024
 
 _make_route = partial(
@@ -65,7 +66,7 @@ def list_fixed_interfaces(
         # The first uplink leads to the network. The lab simulates no traffic on the others.
         if name == interfaces.uplinks[0]:
             access = sum(traffic_of_trunk.values(), Traffic()).stats(usage)
-            # It sends what the subscribers send.
+            # The uplink sends the packets that subscribers send.
             stats = InterfaceStats(
                 rx_bytes=access.tx_bytes,
                 rx_packets=access.tx_packets,
@@ -90,7 +91,7 @@ def make_vlan_interface(vlan: ManagedVlan, usage: int) -> Interface:
 
 
 def make_session_interface(session: LabSession, usage: int) -> Interface:
-    """Return the device of a session: ppp, or for DHCP one on top of the VLAN."""
+    """Return the Interface of a session's device: a ppp device, or for DHCP a device on top of the VLAN."""
     pppoe = session.is_pppoe
     type, mtu = (InterfaceType.PPP, _PPPOE_MTU) if pppoe else (InterfaceType.OTHER, _ETHERNET_MTU)
     gateways = () if session.gateway is None else (session.gateway,)
@@ -102,7 +103,8 @@ def make_session_interface(session: LabSession, usage: int) -> Interface:
 
 
 def make_ifb_interface(session: LabSession, usage: int) -> Interface:
-    """Return the device to which the upstream of a session is redirected for shaping."""
+    """Return the Interface of the IFB to which the upstream packets of a session are redirected for
+    shaping."""
     access = session.traffic.stats(usage)
     stats = InterfaceStats(rx_bytes=access.rx_bytes, rx_packets=access.rx_packets)
     return _make_interface(session.ifindex + 1, session.ifb_device, InterfaceType.IFB, stats)
@@ -133,11 +135,11 @@ def list_network_routes(configuration: Configuration) -> Iterator[Route]:
 
 
 def make_session_route(cgnat: Cgnat, session: Session) -> Route:
-    """Return the host route of a session, in the table that its packets use."""
+    """Return the host route of a session, in the routing table for the session's packets."""
     return _make_route(
         dst=f"{session.summary.ip_address}/32",
         dev=session.interface,
-        # pppd has the kernel make the route with the peer's address; for DHCP the daemon does it.
+        # With pppd, the kernel adds the route for the peer's address; with DHCP, the daemon adds the route.
         protocol="kernel" if session.is_pppoe else "static",
         scope="link",
         table=str(cgnat.vrf_table) if session.vrf_steered else "main",
@@ -163,8 +165,8 @@ def make_delegated_route(session: Session) -> Route:
 
 
 def make_bgp_summary(bgp: Bgp | None, sessions: int, uptime: int, started: int) -> dict[str, Any]:
-    """Return what FRR 8.4 shows by `show bgp summary json`. All neighbours have been up for `uptime` seconds,
-    since `started` (epoch seconds), and receive a host route for each session."""
+    """Return the output of FRR 8.4's `show bgp summary json`. All neighbours have been up for `uptime`
+    seconds, since `started` (epoch seconds), and receive a host route for each session."""
     if bgp is None:
         return {}
     summary: dict[str, Any] = {}
@@ -223,7 +225,7 @@ def _make_family_summary(
 
 
 def _list_uplink_addresses(configuration: Configuration, name: str) -> tuple[InterfaceAddress, ...]:
-    """Return the gateway's address in the network of each peer on an uplink."""
+    """Return the gateway's addresses on an uplink, one address in the transfer network of each peer."""
     peers: list[IPv4Address] = []
     if configuration.bgp is not None and name == configuration.interfaces.uplinks[0]:
         peers += _list_ipv4_peers(configuration.bgp)
@@ -240,12 +242,12 @@ def _list_ipv4_peers(bgp: Bgp) -> list[IPv4Address]:
 
 
 def _find_transfer_network(peer: IPv4Address) -> IPv4Network:
-    """Return the /30 that the gateway shares with a peer."""
+    """Return the /30 network that contains the gateway and a peer."""
     return IPv4Network((peer, 30), strict=False)
 
 
 def _format_duration(seconds: int) -> str:
-    """Return a duration as FRR writes it: hh:mm:ss for a day, then 3d04h05m, then 02w3d04h."""
+    """Return a duration in the format of FRR: 04:05:06 up to a day, 3d04h05m up to a week, then 02w3d04h."""
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if not days:
         return f"{hours:02d}:{minutes % 60:02d}:{seconds % 60:02d}"
@@ -265,7 +267,7 @@ def _make_interface(
     master: str | None = None,
     addresses: tuple[InterfaceAddress, ...] = (),
 ) -> Interface:
-    # Locally administered, and different from those of the subscribers.
+    # A locally administered address that differs from the addresses of the subscribers.
     own_address = (6 << 40 | ifindex).to_bytes(6).hex(":")
     return Interface(
         ifindex=ifindex,

@@ -1,6 +1,6 @@
-"""Subscribers of the lab: who arrives when and where, how long a session lasts, and whose sign-ons fail.
+"""Subscribers of the lab: the times and VLANs of arrivals, the lengths of sessions, and failed sign-ons.
 
-All of it comes from one seed.
+One seed determines all random numbers.
 """
 
 import math
@@ -15,41 +15,43 @@ from gateway_contract.contract import Record
 from gateway_contract.core.sessions import SessionSummary
 from gateway_core.gateways.lab.access import AccessVlan
 
-#: Three PPPoE subscribers for each on DHCP.
+#: Share of the subscribers with PPPoE: three for each subscriber with DHCP.
 _PPPOE_SHARE = 0.75
-#: The part of the subscribers with public addresses.
+#: Share of the subscribers with public addresses.
 _PUBLIC_SHARE = 0.3
 
-#: 2001:db8::/32 is for documentation (RFC 3849): no real network has it. The lower half has a /64 for each
-#: subscriber, the upper half a /56.
+#: 2001:db8::/32 is for documentation (RFC 3849): no real network uses these addresses. The lower half
+#: contains a /64 for each subscriber, and the upper half a /56.
 _DOCUMENTATION_NETWORK = 0x20010DB8 << 96
 _DELEGATED_NETWORK = _DOCUMENTATION_NETWORK | 1 << 95
-#: After so many subscribers, addresses are given again. The first of them have left long before.
+#: Number of subscribers after which IPv6 networks are assigned again. The first subscribers left long before.
 _MAX_NETWORKS = 1 << 23
 
 _SESSIONS_PER_VLAN = {"pppoe": 32, "dhcp": 16}
 _MIN_VLANS = 4
 _INNER_VLANS_PER_OUTER = 64
-#: Length of a session when nothing else determines it.
+#: Mean length of a session in a lab that starts without sessions.
 _MEAN_STAY_SECONDS = 3600.0
 _MAX_AGE_SECONDS = 30 * 86400.0
 #: Reasons of session ends (RFC 2866 section 5.10), and how often each occurs.
 _END_REASONS = ("user_request", "lost_carrier", "idle_timeout", "session_timeout"), (60, 25, 10, 5)
-#: The part of those who leave that tries to come back, and fails.
+#: Share of the departed subscribers who try to sign on again and fail.
 _LOCKED_OUT_SHARE = 0.05
 #: Reasons of failed sign-ons, and how often each occurs.
 _SIGN_ON_FAILURES = ("rejected", "radius_timeout", "no_address", "session_limit"), (60, 15, 15, 10)
-#: One of them tries at each departure, so each of them fails about 20 times before others take its place.
+#: Maximum number of locked-out subscribers. One of them tries to sign on at each departure, so each one fails
+#: about 20 times before newer subscribers replace it.
 _MAX_LOCKED_OUT = 20
 
 
 @dataclass(frozen=True)
 class Population:
-    """Settings of the lab's subscribers: sessions at the start, arrivals per second, seed, and whether all
-    rates are fully used.
+    """Settings of the lab's subscribers: sessions at the start, arrivals per second, seed, and whether
+    subscribers use their full rates.
 
-    Subscribers leave so that the number at the start is also the mean. A lab that starts empty fills until
-    its subscribers, who stay for an hour, leave as fast as they arrive.
+    The rate of departures makes the number of sessions at the start also the mean number. In a lab that
+    starts without sessions, subscribers stay for an hour on average, and the number of sessions grows until
+    departures balance arrivals.
     """
 
     sessions: int
@@ -70,7 +72,7 @@ class Population:
 
 
 class Subscriber(Record, frozen=True):
-    """A subscriber of the lab. `number` counts from 0, `acct_session_id` has 64 random bits."""
+    """Subscriber of the lab. `number` counts from 0; `acct_session_id` contains 64 random bits."""
 
     number: int
     session_type: str
@@ -80,12 +82,12 @@ class Subscriber(Record, frozen=True):
 
     @property
     def mac_address(self) -> str:
-        """A locally administered address, unique for each subscriber."""
+        """Locally administered MAC address, unique for each subscriber."""
         return (2 << 40 | self.number).to_bytes(6).hex(":")
 
     @property
     def username(self) -> str:
-        """A login for PPPoE, the MAC address for DHCP."""
+        """Login of a PPPoE subscriber; MAC address of a DHCP subscriber."""
         if self.session_type == "dhcp":
             return self.mac_address
         return f"subscriber{self.number:06d}@lab.example"
@@ -101,12 +103,12 @@ class Subscriber(Record, frozen=True):
 
     @property
     def ipv6_prefix(self) -> str | None:
-        """The network of `ipv6_address`."""
+        """Prefix of the network that contains `ipv6_address`; None without IPv6."""
         return f"{_ipv6_text(self._link_network)}/64" if self.is_dual_stack else None
 
     @property
     def delegated_prefixes(self) -> tuple[str, ...]:
-        """One network for the devices behind the subscriber's router."""
+        """Prefix for the devices behind the subscriber's router; empty without IPv6."""
         network = _DELEGATED_NETWORK | self.number % _MAX_NETWORKS << 72
         return (f"{_ipv6_text(network)}/56",) if self.is_dual_stack else ()
 
@@ -120,7 +122,7 @@ def _ipv6_text(number: int) -> str:
 
 
 class SubscriberGenerator:
-    """Random draws of subscribers and times: the same ones for the same seed."""
+    """Generator of random subscribers and times. The same seed gives the same sequence."""
 
     def __init__(self, population: Population, demux: Demux) -> None:
         self._population = population
@@ -130,11 +132,11 @@ class SubscriberGenerator:
         self.configure(demux)
 
     def configure(self, demux: Demux) -> None:
-        """Let subscribers arrive only where these profiles allow from now on."""
+        """Use the trunks and VLAN profiles of a new configuration for later arrivals."""
         self._vlans_of_type = {kind: list(self._list_vlans(demux, kind)) for kind in ("pppoe", "dhcp")}
 
     def draw_subscriber(self) -> Subscriber | None:
-        """Return the next subscriber to arrive; None when no profile allows one."""
+        """Return the next subscriber to arrive; None if no VLAN profile exists."""
         share, vlan_draw, public_draw = (self._subscribers.random() for _ in range(3))
         acct_session_id = f"{self._subscribers.getrandbits(64):016x}"
         kind = "pppoe" if share < _PPPOE_SHARE else "dhcp"
@@ -153,7 +155,7 @@ class SubscriberGenerator:
         )
 
     def draw_age(self) -> float:
-        """Return the seconds since the start of a session that exists when the lab starts."""
+        """Return the age, in seconds, of a session that exists at the start of the lab."""
         departures = self._population.departures_per_session
         if not departures:
             return self._subscribers.uniform(60, 24 * _MEAN_STAY_SECONDS)
@@ -181,7 +183,7 @@ class SubscriberGenerator:
 
 
 def _first_vlans(profile: VlanProfile, trunk: str, count: int) -> Iterator[AccessVlan]:
-    """Yield at most `count` lines of a profile on a trunk."""
+    """Yield the first VLANs of a profile on a trunk, at most `count`."""
     inner, outer = profile.vlan_range, profile.outer_vlan_range
     if outer is None:
         for vlan_id in range(inner.first, min(inner.last + 1, inner.first + count)):
@@ -194,9 +196,9 @@ def _first_vlans(profile: VlanProfile, trunk: str, count: int) -> Iterator[Acces
 
 
 class LockedOutSubscribers:
-    """The latest subscribers who left and cannot sign on again.
+    """Latest departed subscribers who cannot sign on again.
 
-    The random numbers are its own: the same subscribers arrive and leave with it as without it.
+    The class has its own random numbers, so that it does not change which subscribers arrive and depart.
     """
 
     def __init__(self, seed: int) -> None:
@@ -206,8 +208,9 @@ class LockedOutSubscribers:
     def draw_failure(
         self, departed: SessionSummary, trunks: Sequence[str]
     ) -> tuple[SessionSummary, str] | None:
-        """Lock out a subscriber who left, with a small probability. Return one of all who are locked out on
-        these trunks, and the reason for which the sign-on fails; None if there is nobody."""
+        """Lock out a departed subscriber, with a small probability. Return a random locked-out subscriber and
+        the reason why the sign-on fails; None if no subscriber is locked out, or if the drawn subscriber is
+        not on these `trunks`."""
         if self._random.random() < _LOCKED_OUT_SHARE:
             self._subscribers.append((departed, self._random.choices(*_SIGN_ON_FAILURES)[0]))
         if not self._subscribers:

@@ -1,7 +1,8 @@
-"""Traffic of the lab: a curve of usage that all subscribers follow, and counters as lines over that usage.
+"""Traffic of the lab: a curve of usage for all subscribers, and counters as linear functions of the usage.
 
-The usage at a time is the sum of the level of each second since the epoch. All values are integers, so no
-counter falls by rounding, and the traffic of many sessions is the sum of theirs.
+The level is the percentage of their rates that subscribers use at a time. The usage at a time is the sum of
+the levels of all seconds since the epoch. All values are integers: rounding never decreases a counter, and
+the traffic of several sessions is exactly the sum of the traffic of each session.
 """
 
 from itertools import accumulate
@@ -13,29 +14,31 @@ from gateway_contract.contract import Record
 from gateway_contract.core.network import InterfaceStats
 from gateway_core.sessions.session import Counters
 
-#: Percent of their rates that subscribers use in each hour of a day in UTC: most in the evening.
+#: Percentage of their rates that subscribers use, for each hour of the day in UTC; highest in the evening.
 _LEVELS = (35, 22, 15, 11, 9, 10, 15, 25, 35, 40, 42, 45, 50, 48, 46, 48, 55, 65, 78, 90, 100, 100, 85, 58)
 _FULL_LEVEL = 100
 _MICROSECONDS_PER_SECOND = 1_000_000
 _MICROSECONDS_PER_HOUR = 3600 * _MICROSECONDS_PER_SECOND
-#: Usage from midnight to the beginning of each hour, and of the whole day.
+#: Usage from midnight to the beginning of each hour; the last value is the usage of the whole day.
 _USAGE_BEFORE_HOUR = tuple(accumulate((level * _MICROSECONDS_PER_HOUR for level in _LEVELS), initial=0))
 _UNITS_PER_BYTE = 8 * _MICROSECONDS_PER_SECOND * _FULL_LEVEL
-#: The parts of a rate of which a subscriber uses a quarter to all. A power of two, for random bits.
+#: Number of different shares of a rate, from a quarter to all, that a subscriber may use. A power of two,
+#: because random bits select the share.
 _PARTS = 1 << 16
-#: Subscribers send many acknowledgements and receive full packets.
+#: Average packet lengths: subscribers send many acknowledgements and receive full packets.
 _BYTES_PER_PACKET_UP, _BYTES_PER_PACKET_DOWN = 400, 1200
 
 
 class TrafficModel:
-    """The part of their rates that subscribers use: all of it all the time, or less by the hour of the
-    day."""
+    """Model of the share of their rates that subscribers use: with `is_full_rate` always the full rates,
+    otherwise a share that depends on the subscriber and on the hour of the day."""
 
     def __init__(self, *, is_full_rate: bool) -> None:
         self._is_full_rate = is_full_rate
 
     def usage(self, now: float) -> int:
-        """Return the usage at `now`, in epoch seconds. The unit is a microsecond at one percent."""
+        """Return the usage at the time `now`, which is in epoch seconds. The unit of usage is one microsecond
+        at a level of one percent."""
         microseconds = round(now * _MICROSECONDS_PER_SECOND)
         if self._is_full_rate:
             return microseconds * _FULL_LEVEL
@@ -44,8 +47,8 @@ class TrafficModel:
         return days * _USAGE_BEFORE_HOUR[-1] + _USAGE_BEFORE_HOUR[hour] + _LEVELS[hour] * rest
 
     def find_used_rates(self, acct_session_id: str, up_bps: int, down_bps: int) -> tuple[int, int]:
-        """Return the parts of the rates up and down that a subscriber uses at the full level, in bits per
-        second. Random bits of the accounting id determine the parts."""
+        """Return the upstream and downstream rates that a subscriber uses at the full level, in bits per
+        second. The random bits of the accounting id determine the share of each rate."""
         if self._is_full_rate:
             return up_bps, down_bps
         up, down = divmod(int(acct_session_id[:8], 16), _PARTS)
@@ -57,9 +60,9 @@ def _take_part(rate_bps: int, drawn: int) -> int:
 
 
 class Traffic(Record, frozen=True):
-    """Traffic of one session, or of several: a line over the usage for each direction.
+    """Traffic of one or several sessions: for each direction a linear function of the usage.
 
-    `up_bps` and `down_bps` are the slopes, `up_base` and `down_base` the values where the usage is 0.
+    `up_bps` and `down_bps` are the slopes; `up_base` and `down_base` are the values at a usage of 0.
     """
 
     up_bps: int = 0
@@ -74,7 +77,7 @@ class Traffic(Record, frozen=True):
         return Traffic(*map(sub, astuple(self), astuple(other)))
 
     def with_rates(self, up_bps: int, down_bps: int, usage: int) -> "Traffic":
-        """Return the traffic that has the same counters at this usage, and other rates from there on."""
+        """Return traffic with other rates from this `usage` on, and with the same counters at this usage."""
         return Traffic(
             up_bps,
             down_bps,
@@ -83,7 +86,7 @@ class Traffic(Record, frozen=True):
         )
 
     def stop_at(self, usage: int) -> "Traffic":
-        """Return the traffic that keeps its counters from this usage on."""
+        """Return traffic whose counters no longer change from this `usage` on."""
         return self.with_rates(0, 0, usage)
 
     def counters(self, usage: int) -> Counters:
@@ -92,7 +95,7 @@ class Traffic(Record, frozen=True):
         return Counters(up, down, up // _BYTES_PER_PACKET_UP, down // _BYTES_PER_PACKET_DOWN)
 
     def stats(self, usage: int) -> InterfaceStats:
-        """Return the counters of a device towards subscribers, which receives what they send."""
+        """Return the counters of a subscriber-facing device: received bytes are the subscribers' upload."""
         counters = self.counters(usage)
         return InterfaceStats(
             rx_bytes=counters.bytes_in,

@@ -33,17 +33,17 @@ from gateway_core.sessions.table import SessionTable
 
 MAX_SESSIONS = 200_000
 
-#: RFC 2544's benchmark networks stand for the public addresses of the provider: no real network has them.
+#: The benchmark networks of RFC 2544 stand for the provider's public addresses: no real network uses them.
 _PUBLIC_ADDRESSES, _PUBLIC_GATEWAY = IPv4Network("198.18.0.0/15"), IPv4Address("198.18.0.1")
 
 _log = logging.getLogger(__name__)
 
 
 class AddressPool:
-    """Pool of the host addresses of a network after the address of its gateway.
+    """Pool of the host addresses of a network that follow the gateway's address.
 
-    A returned address is the last to be given again, so that logs do not show two subscribers with it in a
-    row.
+    A returned address is assigned again only after all other free addresses, so that logs do not show two
+    subscribers with the same address in a row.
     """
 
     def __init__(self, network: IPv4Network, gateway: IPv4Address) -> None:
@@ -52,7 +52,7 @@ class AddressPool:
         self._returned: deque[str] = deque()
 
     def take(self, is_used: Callable[[str], bool]) -> str | None:
-        """Return a free address; None when there is none."""
+        """Take a free address from the pool, and return it; None if no address is free."""
         return next((address for address in self._candidates() if not is_used(address)), None)
 
     def give_back(self, address: str) -> None:
@@ -66,7 +66,7 @@ class AddressPool:
 
 
 class TemporaryRate(Record, frozen=True):
-    """Rates of a session until their expiry."""
+    """Temporary rates of a session, with their expiry."""
 
     down_bps: int
     up_bps: int
@@ -74,7 +74,8 @@ class TemporaryRate(Record, frozen=True):
 
 
 class TemporaryRates:
-    """Temporary rates by accounting id, in a file that outlasts a restart, or in memory if `path` is None."""
+    """Store of the temporary rates of sessions, by accounting id, in the file `path`; only in memory if
+    `path` is None."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -83,20 +84,23 @@ class TemporaryRates:
             try:
                 self.by_id = read_json(path, dict[str, TemporaryRate])
             except Unreadable as error:
-                _log.error("temporary rates of the lab are lost: %s", error)
+                _log.error("cannot read the temporary rates of the lab, the rates are lost: %s", error)
 
     def put(self, acct_session_id: str, rate: TemporaryRate) -> None:
-        """Store a rate. Raises StepFailed: then the former rate stays."""
+        """Store the temporary rates of a session. Raises StepFailed: then the former rates stay."""
         self._write({**self.by_id, acct_session_id: rate})
 
     def forget(self, acct_session_ids: Iterable[str]) -> None:
-        """Remove rates. A failure is only logged: the sessions have ended, or have other rates."""
+        """Remove the temporary rates of sessions. A failure is only logged, because these sessions have ended
+        or have permanent rates."""
         gone = {id for id in acct_session_ids if id in self.by_id}
         if gone:
             try:
                 self._write({id: rate for id, rate in self.by_id.items() if id not in gone})
             except StepFailed as error:
-                _log.error("a removed temporary rate may return after a restart: %s", error.sentence)
+                _log.error(
+                    "cannot remove temporary rates, they may return after a restart: %s", error.sentence
+                )
 
     def _write(self, rates: dict[str, TemporaryRate]) -> None:
         if self._path is not None:
@@ -107,9 +111,10 @@ class TemporaryRates:
 
 
 class World:
-    """`sessions` and `vlans` from a seed. The first sessions have no event in the `journal`.
+    """World of the lab: `sessions` and `vlans`, generated from a seed. The sessions at the start have no
+    event in the `journal`.
 
-    Times are epoch seconds by the clock at the start of the lab, so they never jump.
+    Times are the epoch time at the start of the lab plus the monotonic time since then, so they never jump.
     """
 
     def __init__(
@@ -123,7 +128,7 @@ class World:
         self.configuration = configuration
         self._rates = rates
         self._journal = journal
-        #: All events until `_advanced_to` have happened.
+        #: Time until which all events have been simulated.
         self.started = self._advanced_to = now
         self.sessions: SessionTable[LabSession] = SessionTable(configuration.cgnat)
         self.vlans = VlanTable(configuration.demux)
@@ -140,14 +145,14 @@ class World:
         self._ifindexes = count(LOOPBACK_IFINDEX + 1)
         self._number_interfaces()
         self._next_arrival = now + self._generator.draw_wait()
-        #: A heap of times and ids. Sessions that were disconnected before their time remain.
+        #: Heap of departure times and session ids. Includes sessions that were disconnected earlier.
         self._departures: list[tuple[float, int]] = []
         for _ in range(population.sessions):
             self._arrive(now, self._generator.draw_age(), is_at_start=True)
         self._restore_rates()
 
     def advance(self, now: float, max_events: int) -> bool:
-        """Make at most `max_events` of the arrivals and departures that are due. Return True when more are
+        """Simulate the arrivals and departures that are due, at most `max_events`. Return True if more may be
         due."""
         for _ in range(max_events):
             departs = bool(self._departures) and self._departures[0][0] <= self._next_arrival
@@ -173,14 +178,15 @@ class World:
         return True
 
     def disconnect(self, sessions: Iterable[LabSession], now: float) -> None:
-        """End sessions at the request of an operator. They must exist."""
+        """End existing sessions, with the reason admin_disconnect."""
         for session in sessions:
             self._end(session, "admin_disconnect", now)
 
     def set_rate(
         self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
     ) -> LabSession:
-        """Return a session at other rates, after storing temporary ones. Raises StepFailed."""
+        """Change the rates of a session, and return the changed session. Rates with an `expiry` are stored
+        first. Raises StepFailed."""
         if expiry is not None:
             self._rates.put(before.acct_session_id, TemporaryRate(down_bps, up_bps, expiry))
         else:
@@ -188,14 +194,14 @@ class World:
         return self._shape(before, down_bps, up_bps, expiry, now)
 
     def find_sessions_to_end(self, configuration: Configuration) -> list[int]:
-        """Return the ids of the sessions that `configure` would end, ascending."""
+        """Return the ids of the sessions that `configure` would end, in ascending order."""
         lost = {vlan.access_vlan.name for vlan in self._find_vlans_on_removed_trunks(configuration)}
         sessions = self.sessions.all() if lost else ()
         return [session.id for session in sessions if session.access_interface in lost]
 
     def configure(self, configuration: Configuration, now: float) -> None:
-        """Apply a new running configuration, as `Gateway.configure` describes. Events that are due but have
-        not happened are put off: they would end sessions that the impact of a commit did not count."""
+        """Apply a new running configuration, as `Gateway.configure` describes. Due events that were not
+        simulated yet are postponed: they would end sessions that the impact of the commit did not count."""
         if configuration.cgnat.source_range != self.configuration.cgnat.source_range:
             self._shared_pool = _make_shared_pool(configuration)
         self.configuration = configuration
@@ -252,11 +258,11 @@ class World:
             self._journal.add_session_up(session.summary, now)
 
     def _make_session(self, subscriber: Subscriber, started: float) -> LabSession | None:
-        """Return the session of a subscriber who arrives; None if no address is free."""
+        """Return a new session of a subscriber; None if no address is free."""
         pools = [self._public_pool, self._shared_pool]
         if not subscriber.wants_public_address:
             pools.reverse()
-        # Pools may overlap, and a new pool does not know the addresses that the former one gave out.
+        # Pools may overlap, and a new pool does not know the addresses that a former pool has assigned.
         in_use = self.sessions.has_address
         taken = next(((pool, address) for pool in pools if (address := pool.take(in_use))), None)
         if taken is None:
@@ -284,7 +290,7 @@ class World:
                 rate_up=qos.default_up,
                 state=SessionState.ACTIVE,
                 started_at=int(started),
-                # One text for all sessions of the VLAN.
+                # All sessions of the VLAN share one string object, to save memory.
                 access_interface=sys.intern(subscriber.access_vlan.name),
                 inner_vlan_id=subscriber.access_vlan.vlan_id,
                 source="lab",

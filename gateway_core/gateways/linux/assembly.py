@@ -34,7 +34,8 @@ from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
 
 _FRR_SECONDS = 2.0
-#: Bounds of a commit for the daemons. Together they are what GatewayServices promises.
+#: Time limits for applying a commit to the daemons, and for restoring them after a failure. Their sum is the
+#: limit that GatewayServices promises.
 _APPLY_SECONDS, _PUT_BACK_SECONDS = 12.0, 8.0
 #: The folder of the sessions, and of the commits whose sessions have not ended.
 _SESSIONS_FOLDER = Path("/var/lib/gateway-core/sessions")
@@ -43,9 +44,10 @@ _log = logging.getLogger(__name__)
 
 
 class LinuxMachine:
-    """A Debian machine, with its daemons and the sources of these `names`, keys of `health.SOURCE_DAEMONS`.
+    """Debian machine with its daemons. `names` are the names of the session sources, keys of
+    `health.SOURCE_DAEMONS`.
 
-    `services` are the daemons to which a commit applies. Raises SourcesOverlap, and SourceRefused where the
+    `services` are the daemons that a commit configures. Raises SourcesOverlap, and SourceRefused when the
     disk fails.
     """
 
@@ -58,7 +60,8 @@ class LinuxMachine:
         self.services = LinuxServices(self._daemons, _APPLY_SECONDS, _PUT_BACK_SECONDS)
 
     def make_gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
-        """Return a gateway, which begins to work with its `run`. Raises GatewayApiError and OSError."""
+        """Assemble and return the gateway, which starts its work in `run`. Raises GatewayApiError and
+        OSError."""
         reader = KernelReader()
         source_daemons = {each.name: each for each in self._daemons if isinstance(each, SourceDaemon)}
         chosen = [source_daemons[name] for name in self._names]
@@ -79,7 +82,7 @@ class LinuxMachine:
             _list_leased_interfaces(sources.values()),
         )
         self.services.await_vlans = demux.wait_until_restored
-        # The leases of a DHCP server are sessions from its start on.
+        # The leases of a DHCP server are sessions as soon as the server has started.
         self.services.on_dhcp_started = tracker.trigger
         plane = DataPlane(reader)
         desired = DesiredSessions(provision, tracker, devices, vlan_serving, demux)
@@ -101,7 +104,7 @@ class LinuxMachine:
         frr = BgpReader(FrrFolders(), _FRR_SECONDS)
         command_line = COMMAND_LINE if AccelPppDaemon.name in self._names else None
         firewall = Firewall(clock.wall, command_line=command_line)
-        # Before any VLAN is made: no packet may be forwarded without the rules.
+        # Before any VLAN is created: no packet may be forwarded without the rules.
         firewall.configure(configuration)
         return LinuxGateway(
             configuration=configuration,
@@ -139,7 +142,7 @@ class LinuxMachine:
 
 @dataclass
 class DesiredSessions:
-    """`DesiredState` of the tracker's sessions, for the reconciler. Thread-safe."""
+    """`DesiredState` for the reconciler, from the tracker's sessions. Thread-safe."""
 
     provision: Provision
     tracker: Tracker
@@ -162,16 +165,17 @@ class DesiredSessions:
         return not self.tracker.unavailable_sources
 
     def restore_vlan(self, interface: str) -> bool:
-        """Make the device of a VLAN again, as `DesiredState` describes.
+        """Recreate the device of a VLAN, as `DesiredState` describes. Return False if `interface` is not the
+        name of a VLAN on a trunk.
 
-        Its sessions end if their daemon has sockets of the device that is gone; with dnsmasq they go on. A
-        VLAN of an operator stays one: no profile has it, and at its next start the core would remove its own
-        VLANs.
+        The sessions of the VLAN end if their daemon has sockets on the deleted device; with dnsmasq the
+        sessions go on. A VLAN of the operator, which has no profile, stays a VLAN of the operator: at its
+        next start, the core would remove its own VLANs that have no profile.
         """
         vlan = AccessVlan.parse(interface, self.provision.trunks)
         if vlan is None:
             return False
-        # Before the device is there: what fails now is tried again while it is missing.
+        # Before the device exists: after a failure, the reconciler tries again while the device is missing.
         sessions = self.tracker.sessions.find_on_access_interface(interface)
         self.serving.release(interface, {session.summary.type for session in sessions})
         self.devices.make(vlan, is_own=self.demux.is_managed(vlan))
@@ -180,21 +184,23 @@ class DesiredSessions:
 
 
 def find_occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy:
-    """Return the access interfaces with sessions, of stale ones too. `sources` has the name of the source of
-    each session type."""
-    # Before the sessions are read: a source that replies meanwhile may have more of them.
+    """Return the access interfaces with sessions, including stale sessions. `sources` maps a session type to
+    the name of its source."""
+    # Before the sessions are read: a source that replies meanwhile may have more sessions.
     incomplete = tracker.incomplete_sources
     unknown = {type for type, source in sources.items() if source in incomplete}
     return Occupancy({session.access_interface for session in tracker.sessions.all()}, unknown)
 
 
 def _list_leased_interfaces(sources: Iterable[Source]) -> list[str]:
-    """Return the access interfaces of DHCP subscribers with a lease, in order."""
+    """Return the access interfaces of the DHCP subscribers with a lease, sorted."""
     found: set[str] = set()
     for source in sources:
         if isinstance(source, DnsmasqSource):
             try:
                 found |= source.find_leased_interfaces()
             except SourceUnavailable as error:
-                _log.warning("cannot restore the VLANs of DHCP leases, renewals will make them: %s", error)
+                _log.warning(
+                    "cannot restore the VLANs of DHCP leases, lease renewals will create the VLANs: %s", error
+                )
     return sorted(found)

@@ -1,8 +1,8 @@
-"""Entries that sources, daemons and the kernel list: lines of a file, rows of a table, messages.
+"""Entries in lists of sources, daemons and the kernel: lines of a file, rows of a table, messages.
 
-An unreadable entry is skipped, logged and counted, and the others are read all the same: a subscriber may
-have caused it, and must not harm the others. A list that is not whole, such as a file without its last line
-end, has no entries yet: its reader raises an error, and nothing changes.
+An unreadable entry is skipped, logged and counted, and the other entries are still read: a subscriber who has
+caused an unreadable entry must not harm other subscribers. An incomplete list, such as a file whose last line
+has no line end, is not read: the reader raises an error, and nothing changes.
 """
 
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class UnreadableEntry(GatewayApiError):
-    """Failure to parse an entry. The text is for the log, and has nothing that a subscriber sent."""
+    """Failure to parse an entry. The text is for the log and contains no data that a subscriber sent."""
 
 
 def _return_entry(entry: Any) -> Any:
@@ -28,11 +28,12 @@ def _return_entry(entry: Any) -> Any:
 
 
 class EntryReader:
-    """Reader of the entries of one kind, a constant of its module: `count_skipped` counts all readers.
-    Thread-safe.
+    """Reader of the entries of one kind. Thread-safe. Each reader is a constant of a module, because
+    `count_skipped` keeps all readers.
 
-    `source` and `kind` are labels of the metric. In the log line, `entries` is a plural with its owner, such
-    as `the lines of FILE`, and `consequence` a sentence without its end.
+    `source` and `kind` are labels of the metric. `entries` and `consequence` are parts of the log line:
+    `entries` is a plural with its owner, such as `the lines of FILE`, `consequence` a sentence without full
+    stop.
     """
 
     def __init__(self, source: str, kind: str, entries: str, consequence: str) -> None:
@@ -42,7 +43,8 @@ class EntryReader:
         self._consequence = consequence
         self._lock = threading.Lock()
         self._skipped = 0
-        #: The names of the entries that the last reading skipped, by place, if there were any.
+        #: Names of the entries that the last reading skipped, by place. Places without such entries are
+        #: absent.
         self._unreadable: dict[Hashable, set[Hashable]] = {}
         _readers.append(self)
 
@@ -55,10 +57,11 @@ class EntryReader:
         name: Callable[[E], Hashable] = _return_entry,
         place: Hashable = None,
     ) -> list[T]:
-        """Return the values of all entries for which `parse` does not raise UnreadableEntry.
+        """Parse entries, and return the values. An entry is unreadable if `parse` raises UnreadableEntry.
 
-        `instead` returns the value of an unreadable entry, or None to skip it. An entry that is read again
-        counts once, by its `name`. Each `place` of entries has log lines of its own.
+        `instead` returns the value for an unreadable entry, or None to skip the entry. An unreadable entry
+        with the same `name` in consecutive readings is counted once. Each `place`, such as a file, has its
+        own log lines.
         """
         found: list[T] = []
         unreadable: set[Hashable] = set()
@@ -76,7 +79,7 @@ class EntryReader:
         return found
 
     def count_skipped(self) -> SkippedEntries:
-        """Return the number of entries that were skipped since the start."""
+        """Return the number of unreadable entries since the start."""
         with self._lock:
             return SkippedEntries(self._source, self._kind, self._skipped)
 
@@ -96,5 +99,5 @@ _readers: list[EntryReader] = []
 
 
 def count_skipped() -> tuple[SkippedEntries, ...]:
-    """Return the numbers of all readers."""
+    """Return the number of unreadable entries of each reader since the start."""
     return tuple(reader.count_skipped() for reader in _readers)

@@ -58,15 +58,17 @@ from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.paging import Rows, SortedRows
 from gateway_core.sessions.session import Counters
 
-#: Neighbours that the kernel keeps, of which it uses four times as many, in some 100 MB: with fewer, a flood
-#: of one line would fill the tables, and with more, a scan would take more memory.
+#: Neighbours that the kernel keeps; the kernel allows four times as many, in about 100 MB. A lower number
+#: would let the flood of a single subscriber fill the tables; a higher number would let a scan use more
+#: memory.
 _MAX_NEIGHBOURS = 65_536
-#: Time for which links that come and go are gathered. Each trunk reads all links then: of 10,000 sessions, in
-#: half a second.
+#: Time for which changes of links are collected. Then all links are read for each trunk, in half a second
+#: with 10,000 sessions.
 _ADOPTION_SECONDS = 5.0
-#: Times for sessions to end by request before a restart ends them, and until the next attempt at that.
+#: Time for sessions to end by request before the restart of a service ends them, and time until the next
+#: attempt to restart.
 _GOODBYE_SECONDS, _RETRY_SECONDS = 3.0, 60.0
-#: Time between two readings of all counters.
+#: Time between two sweeps of all counters.
 _COUNTER_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
@@ -74,7 +76,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class LinuxGateway:
-    """`Gateway` of the parts that `assembly` has made. `configuration` is the running one."""
+    """`Gateway` on a Linux machine, made of the parts that `assembly` creates. `configuration` is the running
+    configuration."""
 
     configuration: Configuration
     clock: Clock
@@ -102,9 +105,8 @@ class LinuxGateway:
         self._links = CachedReading(lambda: Links(self.kernel_reader), self.clock.steady)
 
     def run(self) -> NoReturn:
-        """Start all threads, and work until the process ends. Raises the error that ended one of the
-        threads."""
-        # Before the reconciler: otherwise the routes of an earlier life would belong to nothing.
+        """Start all threads, and work until the process ends. Raises the first error that ends a thread."""
+        # Before the reconciler: otherwise routes from before a restart would belong to no session.
         self._steer()
         self._keep_neighbours()
         self._raise_trunks()
@@ -129,7 +131,7 @@ class LinuxGateway:
 
     @contextmanager
     def apply_in_kernel(self, configuration: Configuration) -> Iterator[None]:
-        # An interface that does not exist is no refusal: it may come later, and is served then.
+        # A missing interface is no error: the interface may appear later, and is served then.
         running, raised = self.configuration, list[str]()
         try:
             if _get_steering(configuration) != _get_steering(running):
@@ -169,11 +171,13 @@ class LinuxGateway:
         threading.Thread(target=self._finish_services, daemon=True).start()
 
     def preview_impact(self, configuration: Configuration) -> Impact:
-        # Without the services if one of them cannot say what would happen to it.
+        # The impact is without services if the plan of a service fails.
         try:
             services = self.services.plan(configuration)
         except StepFailed as error:
-            _log.error("cannot plan what a commit would do to the services: %s", error)
+            _log.error(
+                "cannot plan the reloads and restarts of a commit, the preview shows no services: %s", error
+            )
             services = ()
         if get_former_range(configuration) is None:
             running = self.configuration
@@ -234,8 +238,8 @@ class LinuxGateway:
         return links.list_interfaces(self.configuration.interfaces.trunks, vlans, self.sessions.all())
 
     def vlans(self) -> SortedRows[ManagedVlan]:
-        ahead = self.clock.wall() - self.clock.steady()
-        return list_vlans(self.demux.list_vlans(), self._read_links(), self.sessions, ahead)
+        epoch_offset = self.clock.wall() - self.clock.steady()
+        return list_vlans(self.demux.list_vlans(), self._read_links(), self.sessions, epoch_offset)
 
     def refusals(self) -> Counter[TriggerRefusal]:
         return self.demux.count_refusals() + self.dhcp_guard.count_refusals()
@@ -285,7 +289,7 @@ class LinuxGateway:
         return PendingCommit(tuple(ids), self.configuration)
 
     def _find_impact_on_sessions(self, configuration: Configuration) -> Impact:
-        """Return the sessions that end, including those that end only at the confirmation."""
+        """Return the impact of a commit on sessions, including sessions that end only at the confirmation."""
         ends, held = self._make_pending_commit(without_former_range(configuration)).session_ids, 0
         if get_former_range(configuration) is not None:
             held = len(ends) - len(self._make_pending_commit(configuration).session_ids)
@@ -293,23 +297,26 @@ class LinuxGateway:
 
     def _end_sessions(self, commit: PendingCommit) -> None:
         def find_remaining() -> tuple[int, ...]:
-            # Another commit may bring back what a session needs.
+            # Another commit may restore the configuration that a session needs.
             return commit.drop_ended(self.sessions.all(), self.configuration).session_ids
 
         self.tracker.end(find_remaining)
         try:
-            # Not while a commit is about to count: it is pending, and ends nothing before.
+            # Not during a commit: the commit is pending, and ends no session before it takes effect.
             with self.tracker.standstill():
                 self.pending_commits.replace(self._list_pending_commits())
         except StepFailed as error:
-            _log.error("cannot remove ended sessions from disk, the next commit tries again: %s", error)
+            _log.error(
+                "cannot remove ended sessions from the commits on disk, the next commit tries again: %s",
+                error,
+            )
 
     def _list_pending_commits(self) -> list[PendingCommit]:
         sessions, commits = self.sessions.all(), self.pending_commits.commits
         return [commit.drop_ended(sessions, self.configuration) for commit in commits]
 
     def _finish_services(self) -> None:
-        """Let the services do what ends sessions, after a time for the sessions to end by request."""
+        """Do the postponed restarts of services, after a time in which their sessions can end by request."""
         pause = _GOODBYE_SECONDS
         while True:
             try:
@@ -322,7 +329,7 @@ class LinuxGateway:
                 _log.error("a commit is not finished, trying again in %g s: %s", pause, error)
 
     def _restore_kernel(self, raised_trunks: Sequence[str]) -> None:
-        """Put the running configuration back in the kernel, after a commit that failed."""
+        """Restore the running configuration in the kernel after a failed commit."""
         if not self._is_steered():
             self._steer()
         self.firewall.configure(self.configuration)
@@ -330,7 +337,9 @@ class LinuxGateway:
             try:
                 self.vlan_devices.lower_trunk(trunk)
             except KernelError as error:
-                _log.error("the trunk %s of a failed commit stays up: %s", trunk, error)
+                _log.error(
+                    "cannot set trunk %s down after a failed commit, the trunk stays up: %s", trunk, error
+                )
 
     def _is_steered(self) -> bool:
         plane = self.plane
@@ -340,29 +349,36 @@ class LinuxGateway:
         try:
             self.plane.configure(*_get_steering(self.configuration))
         except KernelError as error:
-            _log.error("cannot steer the sessions, the reconciler tries again: %s", error)
+            _log.error("cannot steer sessions into the VRF, the reconciler tries again: %s", error)
 
     def _keep_neighbours(self) -> None:
-        # Each DHCP session is a neighbour, and the kernel reaches 1,024 by itself.
+        # Each DHCP session is a neighbour, and the kernel's default limit is 1,024 neighbours.
         try:
             if self.raise_thresholds(_MAX_NEIGHBOURS):
-                _log.info("the kernel keeps %d neighbours of each family", _MAX_NEIGHBOURS)
+                _log.info(
+                    "raised the kernel's limit of neighbours: %d of each address family are kept",
+                    _MAX_NEIGHBOURS,
+                )
         except KernelError as error:
-            _log.warning("subscribers beyond the kernel's limit of neighbours have no service: %s", error)
+            _log.warning(
+                "cannot raise the limit of neighbours, subscribers beyond the limit have no service: %s",
+                error,
+            )
 
     def _raise_trunks(self) -> None:
-        # At a start and at a commit only: later, an operator may have set one down.
+        # Only at the start and at a commit: at other times, an operator may have set a trunk down.
         for trunk in self.configuration.demux.trunks:
             try:
                 self.vlan_devices.raise_trunk(trunk)
             except KernelError as error:
-                _log.error("the subscribers on the trunk %s have no service: %s", trunk, error)
+                _log.error("cannot set trunk %s up, its subscribers have no service: %s", trunk, error)
 
     def _watch_links(self) -> None:
-        """Look for sessions and VLANs when links come or go. An IFB, which the data plane makes, is
-        neither."""
+        """Look for new and ended sessions and VLANs when links appear or disappear. IFBs of the data plane
+        are ignored."""
         links = Watcher(frozenset({Changed.LINKS}))
-        with closing(DebouncedAction(self._adopt_links, _ADOPTION_SECONDS)) as adoption, links as watcher:
+        action = DebouncedAction("set new trunks up", self._adopt_links, _ADOPTION_SECONDS)
+        with closing(action) as adoption, links as watcher:
             for changed in watcher:
                 self._links.forget()
                 if Changed.LINKS in changed:
@@ -370,12 +386,14 @@ class LinuxGateway:
                     adoption.request()
 
     def _sweep_counters(self) -> NoReturn:
-        """Read all counters from time to time, for sessions that end."""
+        """Read all counters every few seconds, for the traffic of sessions whose device disappears."""
         while True:
             try:
                 self.device_counters.sweep(self.sessions.all())
             except KernelError as error:
-                _log.warning("cannot read counters, the traffic of ending sessions may be too low: %s", error)
+                _log.warning(
+                    "cannot read the counters, the traffic of sessions that end now may be too low: %s", error
+                )
             time.sleep(_COUNTER_SECONDS)
 
     def _read_traffic(self, session: LinuxSession) -> Counters:
@@ -390,10 +408,10 @@ class LinuxGateway:
         refused: KernelError | None = None
         for trunk in self.configuration.demux.trunks:
             try:
-                # After a boot, the driver of a trunk may be later than the core.
+                # After a boot, the device of a trunk may appear later than the core starts.
                 self.vlan_devices.raise_new_trunk(trunk)
             except KernelError as error:
-                # The trunks after this one must not wait.
+                # The other trunks must not wait.
                 refused = error
             self.demux.adopt(trunk)
         if refused is not None:
@@ -405,14 +423,14 @@ class LinuxGateway:
 
 
 def _get_steering(configuration: Configuration) -> tuple[Cgnat, tuple[IPv4Network | IPv6Network, ...]]:
-    """Return the part of a configuration that the data plane applies."""
+    """Return the part of a configuration that steers sessions: the CGNAT section and the pool networks."""
     return configuration.cgnat, configuration.subscribers.pool_networks
 
 
 @contextmanager
 def gateway_step(step: str) -> Iterator[None]:
-    """Raise StepFailed for an error of the block. The texts have no secret, and nothing that a subscriber
-    sent."""
+    """Convert a KernelError or StepFailed of the block into StepFailed with this `step`. The texts contain no
+    secret and no data that a subscriber sent."""
     try:
         yield
     except (KernelError, StepFailed) as error:

@@ -1,6 +1,6 @@
-"""Health of the gateway on Linux: its requirements to the machine, and the state of its dependencies.
+"""Health of the gateway on Linux: requirements of the gateway, and the state of its dependencies.
 
-Names of packages and paths of files are those of Debian 12 and 13.
+Names of packages and paths of files are for Debian 12 and 13.
 """
 
 import threading
@@ -29,7 +29,7 @@ from gateway_core.gateways.linux.sessions.tracker import SourceWatch, Tracker
 #: The daemons that may be sources of sessions, by name.
 SOURCE_DAEMONS = {each.name: each for each in DAEMONS if issubclass(each, SourceDaemon)}
 
-#: Kernel modules and programs that every gateway needs; programs with their package.
+#: Kernel modules that every gateway needs, and programs with their Debian packages.
 KERNEL_MODULES = (
     "8021q", "ifb", "sch_tbf", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32", "nft_fib_inet",
 )  # fmt: skip
@@ -39,7 +39,7 @@ _PROGRAM_FOLDERS = (
 )  # fmt: skip
 _MODPROBE_SECONDS, _MODPROBE_MAX_BYTES = 10.0, 1 << 16
 
-#: systemd 252 or newer prints what the kernel says, whichever NTP client runs.
+#: systemd 252 or newer prints the kernel's state of the clock, with any NTP client.
 TIMEDATECTL = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
 _TIMEDATECTL_SECONDS, _TIMEDATECTL_MAX_BYTES = 3.0, 1 << 12
 _CLOCK_UNKNOWN = "Nothing tells whether the clock of the machine is synchronized"
@@ -50,26 +50,26 @@ _CLOCK_STATES = {
         "The clock of the machine is not synchronized: times of sessions and events may be wrong.",
     ),
 }
-#: Time between two checks of all dependencies. Each has a deadline of its own, of ten seconds at most.
+#: Time between two checks of all dependencies. Each check has its own deadline, of ten seconds at most.
 _CHECK_SECONDS = 10.0
-#: The same for the clock: systemd starts a service for each call.
+#: Time between two checks of the clock: longer, because systemd starts a service for each call.
 _CLOCK_SECONDS = 60.0
 
 
 class SourcesOverlap(GatewayApiError):
-    """Choice of two sources for one session type."""
+    """Error of a choice of sources: two sources serve the same session type."""
 
 
 def list_interfaces(root: Path) -> list[str]:
-    """Return the interfaces of the machine, without the loopback. `root` is the root of its file system, here
-    and below."""
+    """Return the names of the machine's interfaces, without the loopback. `root` is the root of the machine's
+    file system."""
     found = (root / "sys/class/net").iterdir()
-    # The driver of bonds has a file there.
+    # The bonding driver has a regular file in this folder.
     return sorted(path.name for path in found if path.name != "lo" and path.is_dir())
 
 
 def map_types_to_sources(names: Iterable[str]) -> dict[str, str]:
-    """Return the name of the source of each session type. Raises SourcesOverlap."""
+    """Return a map from session type to the name of its source. Raises SourcesOverlap."""
     found: dict[str, str] = {}
     for name in names:
         for type in SOURCE_DAEMONS[name].types:
@@ -79,8 +79,8 @@ def map_types_to_sources(names: Iterable[str]) -> dict[str, str]:
 
 
 def choose_sources(root: Path) -> list[str]:
-    """Return the names of the sources whose programs are all installed, one for each session type. accel-ppp
-    comes before Debian's own daemons: somebody has built it."""
+    """Return the names of the sources whose programs are installed, one source for each session type.
+    accel-ppp comes before the daemons of Debian, because an installed accel-ppp was built on purpose."""
     found: dict[str, str] = {}
     for name, source in reversed(SOURCE_DAEMONS.items()):
         if not found.keys() & set(source.types) and not _find_missing_programs(root, source.programs):
@@ -89,8 +89,8 @@ def choose_sources(root: Path) -> list[str]:
 
 
 def find_lacks(root: Path, used: Sequence[str], sources: Sequence[str]) -> Iterator[Lack]:
-    """Yield what the gateway needs and does not have. `used` are its interfaces, `sources` keys of
-    `SOURCE_DAEMONS`. Raises ProgramFailed and OSError."""
+    """Yield the requirements of the gateway that the machine lacks. `used` are the names of the gateway's
+    interfaces, and `sources` are keys of `SOURCE_DAEMONS`. Raises ProgramFailed and OSError."""
     found = list_interfaces(root)
     if absent := [name for name in used if name not in found]:
         yield Lack(f"interfaces: {', '.join(absent)}", f"this machine has {', '.join(found) or 'none'}")
@@ -98,7 +98,7 @@ def find_lacks(root: Path, used: Sequence[str], sources: Sequence[str]) -> Itera
     chosen = [SOURCE_DAEMONS[name] for name in sources]
     daemons = [*always, *chosen]
     if modules := _find_missing_modules(root, daemons):
-        # The cloud kernel of Debian, for one, has no PPP.
+        # Debian's cloud kernel, for example, has no PPP.
         kernel = "apt-get install linux-image-$(dpkg --print-architecture), then reboot into that kernel"
         yield Lack(f"kernel modules: {', '.join(modules)}", kernel)
     missing = _find_missing_programs(root, _list_programs(always) | _PROGRAMS | _list_programs(chosen))
@@ -125,7 +125,7 @@ def _find_missing_programs(root: Path, programs: Mapping[str, str | None]) -> di
 
 
 def _is_program(path: Path) -> bool:
-    # Executable for any user: pppd is for root and a group only, and the core, which looks too, is neither.
+    # Not os.access: only root and a group may run pppd, and the core, which calls this too, is neither.
     return path.is_file() and path.stat().st_mode & 0o111 != 0
 
 
@@ -136,16 +136,16 @@ def _find_missing_modules(root: Path, daemons: Sequence[type[ServiceDaemon]]) ->
     def is_missing(name: str) -> bool:
         if (root / "sys/module" / name).exists():
             return False
-        return run([*modprobe, name], seconds=_MODPROBE_SECONDS, most=_MODPROBE_MAX_BYTES).status != 0
+        return run([*modprobe, name], seconds=_MODPROBE_SECONDS, max_bytes=_MODPROBE_MAX_BYTES).status != 0
 
     needed = [*KERNEL_MODULES, *(module for daemon in daemons for module in daemon.modules)]
     return [name for name in dict.fromkeys(needed) if is_missing(name)]
 
 
 def check_clock(command: Sequence[str] = TIMEDATECTL) -> Dependency:
-    """Return the dependency `clock`, after up to 3 s."""
+    """Check whether the clock is synchronized. Return the dependency `clock`, after at most 3 s."""
     try:
-        ended = run(command, seconds=_TIMEDATECTL_SECONDS, most=_TIMEDATECTL_MAX_BYTES)
+        ended = run(command, seconds=_TIMEDATECTL_SECONDS, max_bytes=_TIMEDATECTL_MAX_BYTES)
     except ProgramFailed as error:
         return Dependency("clock", DependencyState.UNKNOWN, f"{_CLOCK_UNKNOWN}: {error}.")
     unknown = DependencyState.UNKNOWN, f"{_CLOCK_UNKNOWN}: timedatectl failed."
@@ -154,8 +154,7 @@ def check_clock(command: Sequence[str] = TIMEDATECTL) -> Dependency:
 
 
 def check_radius(configured: Radius, client: RadiusClient | None) -> Dependency:
-    """Return the dependency `radius`. `client` is None without a source that signs subscribers on by
-    RADIUS."""
+    """Check RADIUS. Return the dependency `radius`. `client` is None if no source of sessions uses RADIUS."""
     if configured.server is None:
         return Dependency("radius", DependencyState.UNUSED, "The configuration has no RADIUS server.")
     if client is None:
@@ -164,8 +163,8 @@ def check_radius(configured: Radius, client: RadiusClient | None) -> Dependency:
 
 
 def check_frr(configured: Bgp | None, daemon: BgpReader, foreign_lines: Sequence[str] = ()) -> Dependency:
-    """Return the dependency `frr`, by the deadline of `daemon`. `foreign_lines` keep FRR from running by the
-    configuration."""
+    """Check FRR. Return the dependency `frr` within the deadline of `daemon`. `foreign_lines` are lines of
+    FRR's configuration that prevent the gateway from managing BGP."""
     if configured is None or not configured.neighbors:
         return Dependency("frr", DependencyState.UNUSED, "The configuration has no BGP neighbours.")
     if foreign_lines:
@@ -196,7 +195,7 @@ def check_frr(configured: Bgp | None, daemon: BgpReader, foreign_lines: Sequence
 
 
 def check_source(watch: SourceWatch) -> Dependency:
-    """Return the dependency with the name of a source, as its last poll left it."""
+    """Return the dependency of a source of sessions, by the result of the last poll."""
     name, since = watch.name, watch.silent_since
     if watch.is_available:
         concern = watch.source.find_concern()
@@ -212,9 +211,9 @@ def check_source(watch: SourceWatch) -> Dependency:
 
 @dataclass
 class DependencyWatch:
-    """Checks of all dependencies from time to time, so that no request waits for one. Thread-safe.
+    """Watch that checks all dependencies regularly, so that no request waits for a check. Thread-safe.
 
-    `find_foreign_lines` returns the lines that keep FRR from running by the configuration.
+    `find_foreign_lines` returns the `foreign_lines` of `check_frr`.
     """
 
     configuration: Configuration
@@ -231,19 +230,19 @@ class DependencyWatch:
         self._found = {name: Dependency(name, *not_checked) for name in ("radius", "frr", "clock")}
 
     def configure(self, configuration: Configuration) -> None:
-        """Check again soon, with a new configuration."""
+        """Check the dependencies again soon, with a new configuration."""
         self.configuration = configuration
         self._changed.set()
 
     def run(self) -> None:
-        """Check from time to time until the process ends."""
+        """Check the dependencies every _CHECK_SECONDS until the process ends."""
         while True:
             self._changed.clear()
             self.check()
             self._changed.wait(_CHECK_SECONDS)
 
     def check(self) -> None:
-        """Check each dependency, one after the other."""
+        """Check RADIUS and FRR, and the clock once in _CLOCK_SECONDS."""
         configuration = self.configuration
         self._found["radius"] = check_radius(configuration.radius, self.radius_client)
         self._found["frr"] = check_frr(configuration.bgp, self.frr, self.find_foreign_lines())
@@ -252,5 +251,5 @@ class DependencyWatch:
             self._next_clock_check = now + _CLOCK_SECONDS
 
     def list_dependencies(self) -> tuple[Dependency, ...]:
-        """Return the sources, and the other dependencies as the last check left them."""
+        """Return the dependencies of the sources, and the other dependencies by the last check."""
         return *map(check_source, self.tracker.watches), *self._found.values()

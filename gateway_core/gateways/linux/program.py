@@ -1,5 +1,5 @@
-"""Runs of other programs, without a shell, within a deadline and a limit of their output; and the time limits
-of operations of several steps."""
+"""Runs of other programs, without a shell, with a time limit and a limit of their output; and time limits for
+operations of several steps."""
 
 import math
 import os
@@ -14,13 +14,14 @@ from typing import IO
 
 from gateway_contract.base.errors import GatewayApiError
 
-#: The whole environment of a program, whose messages must not depend on the environment of the core.
+#: Complete environment of a program: its messages must not depend on the environment of the core.
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 _CHUNK_BYTES = 1 << 16
 
 
 class ProgramFailed(GatewayApiError):
-    """Failure of a program to start, to end in time, or to print less than the limit. It runs no more."""
+    """Failure of a program to start, to end in time, or to keep its output within the limit. The program no
+    longer runs."""
 
 
 class ProgramMissing(ProgramFailed):
@@ -29,22 +30,23 @@ class ProgramMissing(ProgramFailed):
 
 @dataclass(frozen=True)
 class EndedProgram:
-    """A program that has ended. The status is negative after a signal, as in `subprocess`."""
+    """Result of a program that has ended: exit status, standard output and standard error. The status is the
+    negative number of a signal that ended the program, as in `subprocess`."""
 
     status: int
     output: bytes
     errors: bytes
 
 
-def run(command: Sequence[str], *, seconds: float, most: int) -> EndedProgram:
-    """Run a program until it and all children that hold its output have ended; kill them after `seconds`.
-    `most` is the limit of its output and errors together, in bytes. Raises ProgramFailed."""
-    end, name = time.monotonic() + seconds, Path(command[0]).name
+def run(command: Sequence[str], *, seconds: float, max_bytes: int) -> EndedProgram:
+    """Run a program, and wait until the program and all children with its output pipes have ended; kill them
+    after `seconds`. `max_bytes` limits standard output and standard error together. Raises ProgramFailed."""
+    deadline, name = time.monotonic() + seconds, Path(command[0]).name
     if seconds <= 0:
-        # A program that is killed at once may have done a part of its work.
+        # A program that is started and killed at once may do a part of its work.
         raise ProgramFailed(f"no time was left to run {name}")
     try:
-        # The group of a new session has the children too: one signal reaches all.
+        # The children are in the process group of the new session: one signal reaches all of them.
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -61,51 +63,51 @@ def run(command: Sequence[str], *, seconds: float, most: int) -> EndedProgram:
     assert process.stdout is not None and process.stderr is not None  # noqa: S101 - they are pipes
     with process.stdout as output, process.stderr as errors:
         try:
-            printed, complaints = _read(output, errors, end, most)
-            process.wait(max(0, end - time.monotonic()))
+            output_bytes, error_bytes = _read(output, errors, deadline, max_bytes)
+            process.wait(max(0, deadline - time.monotonic()))
         except (TimeoutError, subprocess.TimeoutExpired) as error:
             raise ProgramFailed(f"{name} did not end within {seconds:.3g} s") from error
         except OverflowError as error:
-            raise ProgramFailed(f"{name} printed more than {most} bytes") from error
+            raise ProgramFailed(f"{name} printed more than {max_bytes} bytes") from error
         finally:
             # The process id is not reused before the process has been waited for.
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-    return EndedProgram(process.returncode, printed, complaints)
+    return EndedProgram(process.returncode, output_bytes, error_bytes)
 
 
-def _read(output: IO[bytes], errors: IO[bytes], end: float, most: int) -> tuple[bytes, bytes]:
-    """Return the content of two pipes. Raises TimeoutError, and OverflowError above `most` bytes."""
-    read = {output: bytearray(), errors: bytearray()}
+def _read(output: IO[bytes], errors: IO[bytes], deadline: float, max_bytes: int) -> tuple[bytes, bytes]:
+    """Return the content of two pipes. Raises TimeoutError, and OverflowError above `max_bytes` in total."""
+    contents = {output: bytearray(), errors: bytearray()}
     with selectors.DefaultSelector() as selector:
-        for pipe, text in read.items():
-            selector.register(pipe, selectors.EVENT_READ, text)
+        for pipe, content in contents.items():
+            selector.register(pipe, selectors.EVENT_READ, content)
         while selector.get_map():
-            left = end - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 raise TimeoutError
-            for key, _ in selector.select(left):
+            for key, _ in selector.select(remaining):
                 if data := os.read(key.fd, _CHUNK_BYTES):
                     key.data.extend(data)
                 else:
                     selector.unregister(key.fileobj)
-            if sum(map(len, read.values())) > most:
+            if sum(map(len, contents.values())) > max_bytes:
                 raise OverflowError
-    return bytes(read[output]), bytes(read[errors])
+    return bytes(contents[output]), bytes(contents[errors])
 
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """Time limit of an operation: `end` in monotonic seconds. A step may take the part `share` of the time
-    left."""
+    """Time limit of an operation of several steps. `end` is in monotonic seconds. Each step may use the
+    fraction `share` of the remaining time."""
 
     end: float = math.inf
     share: float = 1.0
 
-    def left(self, most: float = math.inf) -> float:
-        """Return the seconds for the next step, at most `most`; 0 if the time is over."""
-        return max(0.0, min(most, (self.end - time.monotonic()) * self.share))
+    def get_remaining(self, max_seconds: float = math.inf) -> float:
+        """Return the seconds for the next step, at max_bytes `max_seconds`; 0 after the end."""
+        return max(0.0, min(max_seconds, (self.end - time.monotonic()) * self.share))
 
 
 NO_LIMIT = TimeLimit()
@@ -113,14 +115,14 @@ NO_LIMIT = TimeLimit()
 
 @dataclass(frozen=True)
 class CommitLimits:
-    """Time limits of a commit for the daemons, and of putting back after a failure."""
+    """Time limits for applying a commit to the daemons, and for restoring the daemons after a failure."""
 
     apply: TimeLimit
     put_back: TimeLimit
 
     @classmethod
     def of(cls, apply: float, put_back: float) -> "CommitLimits":
-        """Return limits of so many seconds from now on. A step of putting back takes half of the time left: a
-        daemon that hangs again must leave some to the others."""
+        """Return limits that start now. `apply` and `put_back` are in seconds. A step of the restoration may
+        use half of the remaining time, so that a daemon that hangs again leaves time for the others."""
         now = time.monotonic()
         return cls(TimeLimit(now + apply), TimeLimit(now + apply + put_back, share=0.5))

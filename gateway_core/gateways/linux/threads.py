@@ -1,4 +1,4 @@
-"""Threads of the gateway: a crew that ends the gateway with its first error, and an action on request."""
+"""Threads of the gateway: a crew whose first error ends the gateway, and a debounced action."""
 
 import logging
 import threading
@@ -10,16 +10,16 @@ from gateway_contract.base.errors import GatewayApiError
 
 
 class Crew:
-    """Threads whose errors end the gateway. Thread-safe.
+    """Group of threads whose first error ends the gateway. Thread-safe.
 
-    `failures` has the errors that ended threads, in their order.
+    `failures` contains the errors that ended threads, in order.
     """
 
     def __init__(self) -> None:
         self.failures: SimpleQueue[BaseException] = SimpleQueue()
 
     def start(self, work: Callable[[], object], name: str | None = None) -> threading.Thread:
-        """Run a function on a daemon thread."""
+        """Start and return a daemon thread that runs a function."""
 
         def guarded() -> None:
             try:
@@ -32,21 +32,23 @@ class Crew:
         return thread
 
     def wait(self) -> NoReturn:
-        """Wait for the first error of a thread, and raise it."""
+        """Wait until an error has ended a thread, and raise the error."""
         raise self.failures.get()
 
 
-#: Time until the next attempt, after several have failed.
+#: Maximum time until the next attempt after repeated failures.
 _MAX_PAUSE_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
 
 class DebouncedAction:
-    """Action that runs on a thread of its own `pause` seconds after the first request, once for all requests
-    until then. After a GatewayApiError, which is logged, it runs again after twice the pause."""
+    """Action that runs on its own thread, `pause` seconds after a request. One run serves all requests of
+    this time. A GatewayApiError of the action is logged as a failure of `step`, a verb and an object, and the
+    action runs again after twice the pause."""
 
-    def __init__(self, action: Callable[[], None], pause: float) -> None:
+    def __init__(self, step: str, action: Callable[[], None], pause: float) -> None:
+        self._step = step
         self._action = action
         self._pause = pause
         self._requested = threading.Event()
@@ -55,10 +57,11 @@ class DebouncedAction:
         self._thread.start()
 
     def request(self) -> None:
+        """Make the action run after the pause."""
         self._requested.set()
 
     def close(self) -> None:
-        """End the thread, without the action for requests since the last run."""
+        """Stop the thread, and wait for its end. Pending requests are dropped."""
         self._closed.set()
         self._requested.set()
         self._thread.join()
@@ -69,12 +72,12 @@ class DebouncedAction:
             self._requested.wait()
             if self._closed.wait(pause):
                 return
-            # Before the action, which may miss a request while it runs.
+            # Before the action: a request during the action needs another run.
             self._requested.clear()
             try:
                 self._action()
                 pause = self._pause
             except GatewayApiError as error:
                 pause = min(pause * 2, _MAX_PAUSE_SECONDS)
-                _log.warning("an action failed, trying again in %g s: %s", pause, error)
+                _log.warning("cannot %s, trying again in %g s: %s", self._step, pause, error)
                 self._requested.set()

@@ -18,15 +18,15 @@ from gateway_core.sessions.table import SessionTable
 
 T = TypeVar("T")
 
-#: Age until which a reading serves further requests. 20,000 links take a quarter of a second to read.
+#: Maximum age of a cached reading. Reading 20,000 links takes a quarter of a second.
 _MAX_AGE_SECONDS = 1.0
 
 
 class CachedReading(Generic[T]):
-    """Result of `read` that is at most a second old. Callers at the same time wait for one reading.
+    """Cache of the result of `read`, for at most one second. Simultaneous callers share one reading.
     Thread-safe.
 
-    `clock` returns steady seconds.
+    `clock` returns monotonic seconds.
     """
 
     def __init__(self, read: Callable[[], T], clock: Callable[[], float]) -> None:
@@ -36,7 +36,7 @@ class CachedReading(Generic[T]):
         self._held: tuple[float, T] | None = None
 
     def get(self) -> T:
-        """Return the result. Raises whatever `read` raises."""
+        """Return the cached result, or call `read`. Raises whatever `read` raises."""
         with self._lock:
             at = self._clock()
             if self._held is None or at - self._held[0] >= _MAX_AGE_SECONDS:
@@ -44,7 +44,7 @@ class CachedReading(Generic[T]):
             return self._held[1]
 
     def forget(self) -> None:
-        """Read again for the next caller, after a change."""
+        """Drop the cached result after a change, so that the next caller reads again."""
         with self._lock:
             self._held = None
 
@@ -56,7 +56,7 @@ _LOOPBACK = "lo"
 
 
 class Links:
-    """All links with their addresses at one moment. Raises KernelError."""
+    """Snapshot of all links with their addresses. Raises KernelError."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._links = reader.read_links()
@@ -70,7 +70,7 @@ class Links:
         return self._by_name.get(name)
 
     def map_names(self) -> dict[int, str]:
-        """Return the names of all links by index."""
+        """Return a map from interface index to name, for all links."""
         return {link.index: link.name for link in self._links.values()}
 
     def __contains__(self, name: str) -> bool:
@@ -79,14 +79,14 @@ class Links:
     def list_interfaces(
         self, trunks: Collection[str], vlans: Sequence[AccessVlan], sessions: Collection[Session]
     ) -> Rows:
-        """Return Interface rows: links of no VLAN and no session, VLANs, then devices and IFBs of sessions by
-        id."""
-        # A DHCP session may have no device but its VLAN, on which there may be others.
+        """Return Interface rows: first links without a VLAN or session, then VLANs, then the devices of
+        sessions, then the IFBs of sessions; sessions are ordered by id."""
+        # A DHCP session may have no other device than its VLAN, which several sessions may share.
         with_device = [each for each in sessions if each.interface != each.access_interface]
         carried: list[tuple[Key, str, str | None]] = [
             ((1, *get_vlan_key(vlan)), vlan.name, None) for vlan in vlans
         ]
-        # Of several sessions with one device, the newest.
+        # If several sessions have the same device, the newest session counts.
         for name, session in {each.interface: each for each in with_device}.items():
             carried.append(((2, session.id), name, session.access_interface))
         for name, session in {each.ifb_device: each for each in sessions}.items():
@@ -99,7 +99,8 @@ class Links:
         return SortedRows(found, itemgetter(0), lambda row: self._make_interface(row[1], trunks, row[2]))
 
     def _make_interface(self, link: Link, trunks: Collection[str], carrier: str | None) -> Interface:
-        """Return the record of a link. `carrier` is its parent if the kernel knows none, as for ppp."""
+        """Return the Interface record of a link. `carrier` is the name of the parent for a link whose parent
+        the kernel does not know, such as ppp."""
         return Interface(
             ifindex=link.index,
             name=link.name,
@@ -120,7 +121,7 @@ class Links:
 
 
 def get_vlan_key(vlan: AccessVlan) -> Key:
-    """Return the key of a VLAN in a list: by trunk and tags, those with one tag first."""
+    """Return the sort key of a VLAN: trunk, outer VLAN id (0 for a single tag), VLAN id."""
     return vlan.trunk, vlan.outer_vlan_id or 0, vlan.vlan_id
 
 
@@ -132,15 +133,15 @@ def _find_type(link: Link, trunks: Collection[str]) -> InterfaceType:
     return _TYPE_OF_KIND.get(link.kind or "", InterfaceType.OTHER)
 
 
-#: State of a device that the kernel does not have, while it is made or removed (RFC 2863 ifOperStatus).
+#: State of a missing device, while it is being created or removed (RFC 2863 ifOperStatus).
 _NOT_PRESENT = "notpresent"
 
 
 def list_vlans(
-    vlans: Sequence[ManagedVlan], links: Links, sessions: SessionTable[Any], ahead: float
+    vlans: Sequence[ManagedVlan], links: Links, sessions: SessionTable[Any], epoch_offset: float
 ) -> SortedRows[ManagedVlan]:
-    """Return Vlan rows by trunk and tags. The steady clock, by which VLANs have their times, is `ahead`
-    seconds behind epoch."""
+    """Return Vlan rows by trunk and tags. `epoch_offset` is the difference in seconds between epoch time and
+    the monotonic time of `vlans`."""
 
     def make_record(served: ManagedVlan) -> Vlan:
         vlan, link = served.vlan, links.find(served.vlan.name)
@@ -148,7 +149,7 @@ def list_vlans(
             Vlan, vlan,
             oper_state=_NOT_PRESENT if link is None else link.oper_state,
             session_count=len(sessions.find_on_access_interface(vlan.name)),
-            created_at=int(served.created_at + ahead),
+            created_at=int(served.created_at + epoch_offset),
         )  # fmt: skip
 
     def get_key(served: ManagedVlan) -> Key:
@@ -160,10 +161,10 @@ def list_vlans(
 def list_routes(
     entries: Sequence[RouteEntry], device_names: Mapping[int, str], sessions: Collection[Session]
 ) -> Rows:
-    """Return Route rows, one for each next hop: routes of the network, then routes of sessions by id.
-    `device_names` has the names of the links by index."""
+    """Return Route rows, one row for each next hop: network routes first, then the routes of sessions by
+    session id. `device_names` maps an interface index to a name."""
     by_destination = {destination: each for each in sessions for destination in _list_destinations(each)}
-    # Several DHCP sessions may share a VLAN, whose other routes belong to none of them.
+    # Several DHCP sessions may share a VLAN: the other routes of the VLAN belong to no session.
     by_device = {each.interface: each for each in sessions if each.interface != each.access_interface}
     hops = ((entry, hop) for entry in entries for hop in entry.next_hops or (NextHop(None, None),))
     found: list[tuple[Key, Route]] = []

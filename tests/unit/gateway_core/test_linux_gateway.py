@@ -350,7 +350,10 @@ def test_a_session_that_stays_on_a_removed_trunk_goes_on_when_the_trunk_is_back(
     machine.source.at_terminate = lambda _: None
     threads = threading.active_count()
     gateway.configure(WITHOUT_TRUNK1)
-    wait_for("the line in the log", lambda: "cannot end sessions, trying again in 60 s" in caplog.text)
+    wait_for(
+        "the line in the log",
+        lambda: "cannot end the sessions of a commit, trying again in 60 s" in caplog.text,
+    )
     gateway.configure(CONFIGURATION)
     wait_for("the end of the attempts", lambda: threading.active_count() <= threads)
     assert machine.ids() == [1, 2]
@@ -388,7 +391,7 @@ def test_kept_ends_outlive_the_core_and_those_of_another_version_are_given_up(
     for text in ("no JSON", '[{"ids": [1], "former": {"demux": {"trunks": 7}}}]'):
         (tmp_path / "owed-ends.json").write_text(text)
         assert PendingCommits(tmp_path, CONFIGURATION).commits == []
-    assert caplog.text.count("the sessions that a former commit was to end go on") == 2
+    assert caplog.text.count("sessions that a former commit must end go on") == 2
 
 
 @pytest.mark.parametrize(

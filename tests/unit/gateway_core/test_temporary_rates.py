@@ -216,6 +216,6 @@ def test_a_harmed_file_of_rates_is_logged_and_costs_the_rates_alone(
     (tmp_path / "rates.json").write_bytes(b"no rates")
     again = start(core.clock)
     assert again.now(1) == DEFAULT
-    assert "temporary rates of the lab are lost" in caplog.text
+    assert "temporary rates of the lab, the rates are lost" in caplog.text
     again.change(1, down=300 * MEGABIT, expires_in=60)
     assert start(core.clock).now(1)[0] == 300 * MEGABIT

@@ -202,7 +202,7 @@ def test_a_key_twice_is_an_error_of_the_source(
     source.twice = True
     lives.poll()
     assert (told(lives), states(lives)) == ([("up", 1)], ["stale"])
-    assert "it lists two sessions with one key" in caplog.text
+    assert "the source lists two sessions with the same key" in caplog.text
 
 
 # Sources that fail
@@ -225,7 +225,7 @@ def test_sessions_of_a_source_that_does_not_reply_are_stale(
         lives.poll()
     assert (states(lives), told(lives)) == (["active"], [("up", 1)])
     assert [record.getMessage() for record in caplog.records] == [
-        "the sessions of accel-ppp are stale: cannot reach accel-ppp",
+        "accel-ppp does not reply, its sessions are stale: cannot reach accel-ppp",
         "accel-ppp replies again",
     ]
 
@@ -656,7 +656,12 @@ def test_sessions_are_ended_again_until_they_are_gone(
     lives.tracker.end(lambda: {1, 3}.intersection(present(lives)))
     assert present(lives) == [2]
     assert source.terminated == ["a"] * 5
-    assert caplog.text.count("cannot end sessions, trying again in 60 s: The session is still connected") == 2
+    assert (
+        caplog.text.count(
+            "cannot end the sessions of a commit, trying again in 60 s: The session is still connected"
+        )
+        == 2
+    )
 
 
 def test_a_session_that_is_not_to_end_any_more_goes_on(lives: Lives, source: ListedSource) -> None:

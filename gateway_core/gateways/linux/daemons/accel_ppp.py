@@ -297,7 +297,7 @@ class AccelPppDaemon(SourceDaemon):
             # An earlier version has noted no time.
             return note is not None
         try:
-            seconds = parse_uptime(self._command_line.run("show stat", limit.left()))
+            seconds = parse_uptime(self._command_line.run("show stat", limit.get_remaining()))
         except (SourceUnavailable, UnreadableReply):
             # The reload fails, too. An accel-ppp that does not run loads its modules at its next start.
             return True
@@ -306,7 +306,7 @@ class AccelPppDaemon(SourceDaemon):
     def _reload(self, limit: TimeLimit) -> None:
         self._applied = None
         try:
-            _require_silence(_RELOAD, self._command_line.run("reload", limit.left()))
+            _require_silence(_RELOAD, self._command_line.run("reload", limit.get_remaining()))
         except SourceNotRunning as error:
             _log.warning(
                 "accel-ppp is not running, it reads its new configuration at its next start: %s", error
@@ -348,7 +348,7 @@ class IpoeInterfaces:
         #: Names that accel-ppp may have sockets for, although their interface is or was gone.
         self._stale = names - self._served
         self._write(self._served)
-        self._changes = DebouncedAction(self._apply, _GATHER_SECONDS)
+        self._changes = DebouncedAction("reload the interfaces of accel-ppp", self._apply, _GATHER_SECONDS)
 
     def serve(self, interface: str) -> None:
         with self._lock:

@@ -663,7 +663,7 @@ def _make_sessions(live: _Live) -> Iterator[SourceSession]:
 def _release(interface: str, address: str, hardware: str, client_id: str | None) -> None:
     command = ["dhcp_release", interface, address, hardware, *([client_id] if client_id else [])]
     try:
-        ended = run(command, seconds=_RELEASE_SECONDS, most=_MAX_RELEASE_BYTES)
+        ended = run(command, seconds=_RELEASE_SECONDS, max_bytes=_MAX_RELEASE_BYTES)
     except ProgramFailed as error:
         raise SourceRefused(f"{error} (Debian's package dnsmasq-utils)") from error
     if ended.status != 0:

@@ -236,7 +236,7 @@ class FrrDaemon(ServiceDaemon):
         try:
             with _write_draft(self._folders, rendered[_FILE]) as draft:
                 command = [str(program), "--dryrun", "--inputfile", str(draft)]
-                ended = run(command, seconds=_CHECK_SECONDS, most=_MAX_BYTES)
+                ended = run(command, seconds=_CHECK_SECONDS, max_bytes=_MAX_BYTES)
         except ProgramFailed as error:
             raise CheckFailed("vtysh did not reply") from error
         found = _REFUSED.search((ended.output + ended.errors).decode("ascii", "replace"))
@@ -405,7 +405,9 @@ class FrrConfiguration:
 
     def _run(self, step: str, command: list[str]) -> EndedProgram:
         try:
-            return run(command, seconds=self._limits.apply.left(), most=_MAX_CONFIGURATION_BYTES)
+            return run(
+                command, seconds=self._limits.apply.get_remaining(), max_bytes=_MAX_CONFIGURATION_BYTES
+            )
         except ProgramMissing as error:
             raise FrrAbsent(step, str(error)) from error
         except ProgramFailed as error:
@@ -482,7 +484,7 @@ class BgpReader:
         # Only bgpd is asked: another daemon that hangs must not block the reply.
         command = [*self._folders.vtysh, "-d", "bgpd", "-c", "show bgp summary json"]
         try:
-            ended = run(command, seconds=self._seconds, most=_MAX_SUMMARY_BYTES)
+            ended = run(command, seconds=self._seconds, max_bytes=_MAX_SUMMARY_BYTES)
         except ProgramFailed as error:
             raise FrrUnavailable(_SUMMARY, str(error)) from error
         if ended.status:
@@ -544,7 +546,7 @@ def take_over(folders: FrrFolders) -> tuple[Path, bool]:
         appended.write(f"\n{MARK}\n")
     try:
         command = [*folders.vtysh, "-c", "configure terminal", "-c", MARK]
-        return copy, run(command, seconds=_MARK_SECONDS, most=_MAX_BYTES).status == 0
+        return copy, run(command, seconds=_MARK_SECONDS, max_bytes=_MAX_BYTES).status == 0
     except ProgramFailed:
         return copy, False
 

@@ -324,7 +324,7 @@ class PppdJournal:
         None for all processes."""
         command = [*self._journalctl, "--quiet", "--no-pager", "--output=json", "SYSLOG_IDENTIFIER=pppd"]
         try:
-            ended = run([*command, *arguments], seconds=self._seconds, most=most * _MAX_LINE_BYTES)
+            ended = run([*command, *arguments], seconds=self._seconds, max_bytes=most * _MAX_LINE_BYTES)
         except ProgramFailed as error:
             raise SourceUnavailable(f"cannot read the journal: {error}") from error
         if ended.status:

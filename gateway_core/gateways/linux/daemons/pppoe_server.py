@@ -284,7 +284,7 @@ class PppoeServers(SourceDaemon):
 
     def _configure(self, configuration: Configuration, limit: TimeLimit) -> None:
         systemd = self._systemd.with_limit(limit)
-        with self._hold_lock(limit.left()):
+        with self._hold_lock(limit.get_remaining()):
             self.set_configuration(configuration)
             # An access interface that is gone, as after a boot, gives its block back.
             self._stop(systemd, [name for name in self._load_settings() if not self._is_used(name)])

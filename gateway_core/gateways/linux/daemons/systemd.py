@@ -74,7 +74,9 @@ class Systemd:
         # A question for a password would last until the deadline.
         arguments = ["--no-ask-password", "--no-pager", "--quiet", command, *units]
         return run(
-            [*self._systemctl, *arguments], seconds=self._limit.left(self._seconds), most=_MAX_OUTPUT_BYTES
+            [*self._systemctl, *arguments],
+            seconds=self._limit.get_remaining(self._seconds),
+            max_bytes=_MAX_OUTPUT_BYTES,
         )
 
 

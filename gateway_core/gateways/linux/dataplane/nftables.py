@@ -88,7 +88,7 @@ class Nft:
 
     def _run(self, step: str, *arguments: str) -> bytes:
         try:
-            ended = run([self._program, *arguments], seconds=_RUN_SECONDS, most=_MAX_OUTPUT_BYTES)
+            ended = run([self._program, *arguments], seconds=_RUN_SECONDS, max_bytes=_MAX_OUTPUT_BYTES)
         except ProgramFailed as error:
             raise KernelError(step, error) from error
         if ended.status:

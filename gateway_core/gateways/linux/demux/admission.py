@@ -1,7 +1,7 @@
-"""Admission of VLANs: decides which are to exist, from triggers, sessions and time, without a socket or a
+"""Admission of VLANs: decides which VLANs must exist, by triggers, sessions and time. Uses no socket and no
 device.
 
-Not thread-safe. Times are seconds of the `clock` that the caller gives.
+Not thread-safe. Times are seconds of the caller's `clock`.
 """
 
 import re
@@ -21,23 +21,25 @@ from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.demux.listener import Trigger
 from gateway_core.records.clock import TokenBucket
 
-#: Seconds until another attempt at a VLAN that could not be made: a client sends PADI every few seconds.
+#: Seconds until the next attempt after a VLAN could not be created: a client sends PADI every few seconds.
 HOLD_OFF_SECONDS = 10.0
-#: Seconds that a sign-on may take, with RADIUS. A shorter idle timeout would remove the VLAN meanwhile.
+#: Maximum duration of a sign-on, with RADIUS. A shorter idle timeout would remove the VLAN during the
+#: sign-on.
 _SIGN_ON_SECONDS = 30.0
-#: Share of the limits from which on VLANs that never had a session make room for others.
+#: Share of a VLAN limit above which VLANs that never had a session expire early, to make room for others.
 _SHORTAGE = 7 / 8
 _MAX_VLAN_ID = 4094
 #: The tags in the name of a device, after the name of its trunk.
 _TAGS_PATTERN = re.compile(r"(?:\.([1-9][0-9]{0,3}))?\.([1-9][0-9]{0,3})", re.ASCII)
 
-#: A trunk and an outer VLAN id, which is None for one tag.
+#: Trunk and outer VLAN id; the id is None for VLANs with one tag.
 OuterVlan = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class AccessVlan:
-    """VLAN of a subscriber. With one tag, `outer_vlan_id` is None; with two, the outer one is 802.1ad."""
+    """VLAN of a subscriber. `outer_vlan_id` is None for a single tag, which is 802.1Q; with two tags, the
+    outer tag is 802.1ad."""
 
     trunk: str
     outer_vlan_id: int | None
@@ -52,18 +54,18 @@ class AccessVlan:
 
     @property
     def outer(self) -> OuterVlan:
-        """The outer VLAN, whose share of the limits the VLAN takes from."""
+        """Outer VLAN, whose share of the limits counts this VLAN."""
         return self.trunk, self.outer_vlan_id
 
     @property
     def protocol(self) -> VlanProtocol:
-        """The protocol of the first tag."""
+        """Protocol of the outermost tag."""
         return VlanProtocol.DOT1Q if self.outer_vlan_id is None else VlanProtocol.DOT1AD
 
     @classmethod
     def parse(cls, name: str, trunks: Iterable[str]) -> Self | None:
-        """Return the VLAN with the device of this name, on one of these trunks. None for any other name. The
-        name of a trunk may have dots, too: the longest one counts."""
+        """Parse the name of a VLAN device on one of these trunks. Return None for any other name. The name of
+        a trunk may contain dots: the longest matching trunk counts."""
         for trunk in sorted(trunks, key=len, reverse=True):
             for head in (trunk, short_name(trunk)):
                 if name.startswith(head) and (match := _TAGS_PATTERN.fullmatch(name, len(head))):
@@ -76,19 +78,19 @@ class AccessVlan:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Access interfaces with sessions, and the session types that may have more: those whose source does not
-    reply, or has a session that the disk has no room for."""
+    """Access interfaces with sessions. `unknown` are the session types that may have more sessions, because
+    their source does not reply or because a session could not be stored on disk."""
 
     interfaces: Container[str]
     unknown: Container[SessionType] = ()
 
 
 class VlanState(Enum):
-    """State of a VLAN under management."""
+    """State of a managed VLAN."""
 
-    #: Waits for its turn, or is being made.
+    #: The VLAN waits for its turn, or its device is being created.
     MAKING = "making"
-    #: The device exists, and no source has been told.
+    #: The device exists, and no source serves the VLAN yet.
     MADE = "made"
     SERVED = "served"
     REMOVING = "removing"
@@ -99,8 +101,11 @@ _SETTLED_STATES = (VlanState.MADE, VlanState.SERVED)
 
 @dataclass(frozen=True, slots=True)
 class ManagedVlan:
-    """VLAN with the session type whose source serves it, and when it was made or adopted, when it was last in
-    use, by a session or as a new one, and when the last trigger was seen."""
+    """VLAN under management, with the session type whose source serves the VLAN.
+
+    `created_at` is the time of creation or adoption. `used_at` is the last time at which the VLAN was new or
+    had a session. `heard_at` is the time of the last trigger.
+    """
 
     vlan: AccessVlan
     type: SessionType
@@ -112,21 +117,22 @@ class ManagedVlan:
 
 
 class Admission:
-    """All VLANs under management. `refusals` counts the triggers that made none.
+    """Table of all managed VLANs. `refusals` counts the triggers that created no VLAN, by reason.
 
-    An outer VLAN, or a trunk for VLANs with one tag, has no more than its share of the limits.
+    An outer VLAN cannot use more than its share of the limits. All VLANs with one tag on a trunk count as one
+    outer VLAN.
 
-    A VLAN that `decide` returns waits for its turn until `take` returns it, and counts for all limits
-    meanwhile. A VLAN is under way until the caller calls `mark_made` or `mark_failed`; one that `adopt` or
-    `take_expired` returns, until `forget` or `postpone`.
+    A VLAN that `decide` returns waits for its turn until `take` returns the VLAN, and counts for all limits
+    meanwhile. After `take`, the caller must call `mark_made` or `mark_failed`. After `adopt` or
+    `take_expired` has returned a VLAN, the caller must call `forget` or `postpone`.
     """
 
     def __init__(self, demux: Demux, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._vlans: dict[AccessVlan, ManagedVlan] = {}
-        #: Number of VLANs of each outer VLAN.
+        #: Number of VLANs in each outer VLAN.
         self._numbers: Counter[OuterVlan] = Counter()
-        #: VLANs that wait to be made, in the order of their outer VLANs' turns. VLANs with one tag share the
+        #: VLANs that wait for creation, by outer VLAN in the order of turns. VLANs with one tag share the
         #: turn of their trunk, as they share its limits.
         self._waiting: dict[OuterVlan, deque[AccessVlan]] = {}
         self._held_off: dict[AccessVlan, float] = {}
@@ -137,14 +143,14 @@ class Admission:
         return iter(self._vlans.values())
 
     def configure(self, demux: Demux) -> None:
-        """Apply another configuration, with full buckets. VLANs without a profile expire."""
+        """Apply another configuration, and refill the token buckets. VLANs without a profile expire."""
         self._demux = demux
         self._profiles = VlanProfiles(demux)
         limits = demux.rate_limits
         self._bucket = TokenBucket(limits.vlans_per_second, limits.burst, self._clock())
-        # Alone, an outer VLAN has all.
+        # A single outer VLAN may use the whole limits.
         self._share = limits.outer_vlan_share / 100 if self._profiles.outer_vlans > 1 else 1.0
-        #: Limits of one outer VLAN: all its VLANs, and new ones at once.
+        #: Limits of one outer VLAN: the number of its VLANs, and the burst of new VLANs.
         self._max_vlans = max(1, int(limits.max_vlans * self._share))
         self._max_burst = max(1, int(limits.burst * self._share))
         self._buckets: dict[OuterVlan, TokenBucket] = {}
@@ -155,53 +161,54 @@ class Admission:
         return bool(self._waiting)
 
     def take(self, limit: int) -> list[AccessVlan]:
-        """Return the VLANs to make next, at most `limit`. Outer VLANs take turns, one VLAN in each: if one
-        has thousands waiting, the next VLAN of another waits for one turn of each."""
+        """Return the VLANs to create next, at most `limit`. Outer VLANs take turns, with one VLAN per turn:
+        an outer VLAN with thousands of waiting VLANs delays the others by one VLAN only."""
         taken: list[AccessVlan] = []
         while self._waiting and len(taken) < limit:
             outer = next(iter(self._waiting))
             vlans = self._waiting.pop(outer)
             taken.append(vlans.popleft())
             if vlans:
-                # After all others.
+                # Behind all other outer VLANs.
                 self._waiting[outer] = vlans
         return taken
 
     def decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
-        """Return the VLAN that is to be made for a trigger, or the reason why none is made."""
+        """Return the VLAN to create for a trigger, or the reason why no VLAN is created."""
         decision = self._decide(trigger)
         if isinstance(decision, TriggerRefusal):
             self.refusals[decision] += 1
         return decision
 
     def mark_made(self, vlan: AccessVlan) -> ManagedVlan:
-        """Note that the device of a VLAN under way exists."""
+        """Record that the device of a VLAN was created."""
         return self._update(vlan, state=VlanState.MADE)
 
     def mark_failed(self, vlan: AccessVlan) -> None:
-        """Note that a VLAN under way could not be made. Its triggers are refused for HOLD_OFF_SECONDS."""
+        """Record that the device of a VLAN could not be created. Triggers on the VLAN are refused for
+        HOLD_OFF_SECONDS."""
         if self.forget(vlan):
             self._held_off[vlan] = self._clock() + HOLD_OFF_SECONDS
 
     def mark_served(self, vlan: AccessVlan) -> None:
-        """Note that the source has a VLAN."""
+        """Record that the source serves a VLAN."""
         self._update(vlan, state=VlanState.SERVED)
 
     def list_unserved(self, type: SessionType, limit: int) -> list[AccessVlan]:
-        """Return at most `limit` VLANs of a session type that the source is to be told of."""
+        """Return the VLANs of a session type that the source does not serve yet, at most `limit`."""
         found = (each.vlan for each in self if each.state == VlanState.MADE and each.type == type)
         return list(islice(found, limit))
 
     def serve_again(self, type: SessionType) -> None:
-        """Make `list_unserved` return all VLANs of a session type again."""
+        """Mark all VLANs of a session type as not served, so that `list_unserved` returns them again."""
         for managed in list(self):
             if managed.type == type and managed.state == VlanState.SERVED:
                 self._update(managed.vlan, state=VlanState.MADE)
 
     def adopt(self, trunk: str, existing: Iterable[AccessVlan]) -> list[AccessVlan]:
-        """Take over the VLANs that have a device on the trunk now, if they have a profile. Return those under
-        management that have lost their device: the source must release them before they may be made again.
-        What is under way stays as it is."""
+        """Take over the VLANs with a profile whose devices exist on the trunk. Return the managed VLANs that
+        have lost their device: their source must release them before they can be created again. VLANs that
+        are being created or removed do not change."""
         existing, vanished = set(existing), []
         for managed in list(self):
             is_settled = managed.vlan.trunk == trunk and managed.state in _SETTLED_STATES
@@ -215,17 +222,18 @@ class Admission:
         return vanished
 
     def adopt_former(self, vlans: Collection[AccessVlan]) -> None:
-        """Take over VLANs without a profile, so that they expire: a core that was killed left them."""
+        """Take over VLANs without a profile, which a killed core has left, so that they expire."""
         # `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
         known = {vlan.name for vlan in vlans if self._profiles.find(vlan) is not None}
         for vlan in vlans:
             if vlan not in self._vlans and vlan.name not in known:
-                # Served, whatever their type was: no source is to be told of them.
+                # In the state SERVED, whatever the type was: no source needs to be told to serve them.
                 self._add(vlan, SessionType.PPPOE, VlanState.SERVED)
 
     def restore(self, vlan: AccessVlan) -> bool:
-        """Put a VLAN under way that had a subscriber before a reboot, without a token of the bucket. Return
-        False if it is under management, if no profile has it, or if there is no room."""
+        """Start the creation of a VLAN that had a subscriber before a reboot, without a token of the bucket.
+        Return False if the VLAN is already managed, if the VLAN has no profile, or if `max_vlans` is
+        reached."""
         profile = self._profiles.find(vlan)
         if profile is None or vlan in self._vlans or len(self._vlans) >= self._demux.rate_limits.max_vlans:
             return False
@@ -233,20 +241,23 @@ class Admission:
         return True
 
     def is_managed(self, vlan: AccessVlan) -> bool:
-        """Return True for a VLAN of a profile, and for one under management that is about to go."""
+        """Return True if a VLAN has a profile, or is still managed until its removal."""
         return vlan in self._vlans or self._profiles.find(vlan) is not None
 
     def get_type(self, vlan: AccessVlan) -> SessionType:
-        """Return the session type of a VLAN under management."""
+        """Return the session type of a managed VLAN."""
         return self._vlans[vlan].type
 
     def take_expired(self, occupancy: Occupancy, limit: int) -> list[AccessVlan]:
-        """Return at most `limit` VLANs to remove: without a session for the idle timeout, or without a
-        profile, also with sessions, which the commit ends. While its source does not reply, no VLAN expires:
-        the sessions may live, and the source cannot release it.
+        """Return the VLANs to remove, at most `limit`, and mark them as REMOVING.
 
-        Triggers do not count as use: a client that is signing on keeps its VLAN, for the time of one sign-on.
-        Where there is little room, VLANs that never had a session go first, and have that time only."""
+        A VLAN expires when it had no session for the idle timeout. A VLAN without a profile expires at once,
+        even with sessions, because the commit ends these sessions. While its source does not reply, no VLAN
+        expires: the VLAN may have sessions, and the source cannot release the VLAN.
+
+        A trigger does not count as use, but keeps a VLAN for the duration of one sign-on. When a limit is
+        nearly reached, VLANs that never had a session expire after the duration of one sign-on.
+        """
         now = self._clock()
         found: list[AccessVlan] = []
         self._held_off = {vlan: until for vlan, until in self._held_off.items() if until > now}
@@ -268,14 +279,14 @@ class Admission:
         return found
 
     def forget(self, vlan: AccessVlan) -> bool:
-        """Drop a VLAN without a device. Return False if it is unknown."""
+        """Remove a VLAN, whose device must not exist, from the table. Return False if the VLAN is unknown."""
         if self._vlans.pop(vlan, None) is None:
             return False
         self._numbers[vlan.outer] -= 1
         return True
 
     def postpone(self, vlan: AccessVlan) -> None:
-        """Put a VLAN behind all others, which a source did not take, or which could not be removed."""
+        """Move a VLAN behind all others, after its source has refused the VLAN or its removal has failed."""
         self._vlans[vlan] = replace(self._vlans.pop(vlan), state=VlanState.MADE)
 
     def _decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
@@ -301,10 +312,10 @@ class Admission:
         if self._share < 1:
             if self._numbers[vlan.outer] >= self._max_vlans:
                 return TriggerRefusal.OUTER_VLAN_FULL
-            # The bucket may allow more VLANs per second than the machine makes.
+            # The bucket may allow more VLANs per second than the machine can create.
             if len(self._waiting.get(vlan.outer, ())) >= self._max_burst:
                 return TriggerRefusal.OUTER_VLAN_RATE_LIMITED
-            # Before the bucket of all: a flood behind one outer tag must leave the others tokens.
+            # Before the common bucket: a flood in one outer VLAN must leave tokens for the other outer VLANs.
             if not self._get_bucket(vlan.outer, now).take(now):
                 return TriggerRefusal.OUTER_VLAN_RATE_LIMITED
         if not self._bucket.take(now):
@@ -346,21 +357,22 @@ class Admission:
 
 
 class VlanProfiles:
-    """Profiles of VLANs, found by bisection: a flood must not search 256 profiles for each frame."""
+    """Index of the VLAN profiles. Searches use bisection, because a flood must not cause a search through 256
+    profiles for each frame."""
 
     def __init__(self, demux: Demux) -> None:
         self._trunks = frozenset(demux.trunks)
-        # By outer VLAN id, with None for one tag. No two of a list overlap.
+        # By outer VLAN id, None for one tag. The profiles of a list do not overlap.
         self._by_outer: dict[int | None, list[VlanProfile]] = {}
         for profile in sorted(demux.vlan_profiles, key=_get_first_id):
             outer = profile.outer_vlan_range
             for id in (None,) if outer is None else range(outer.first, outer.last + 1):
                 self._by_outer.setdefault(id, []).append(profile)
-        #: How many outer VLANs may carry subscribers. A trunk is one for VLANs with one tag.
+        #: Number of outer VLANs that may have subscribers. VLANs with one tag on a trunk count as one.
         self.outer_vlans = len(self._trunks) * len(self._by_outer)
 
     def find(self, vlan: AccessVlan) -> VlanProfile | None:
-        """Return the profile of a VLAN; None for a VLAN of no profile, or not on a trunk of the demux."""
+        """Return the profile of a VLAN; None for a VLAN without a profile or outside `demux.trunks`."""
         profiles = self._by_outer.get(vlan.outer_vlan_id)
         if profiles is None or vlan.trunk not in self._trunks:
             return None

@@ -1,8 +1,8 @@
-"""Demultiplexer of trunks: a subscriber's first frame makes the VLAN, and its device goes when the VLAN is
-idle.
+"""Demultiplexer of trunks: creates the VLAN of a subscriber at the subscriber's first frame, and removes the
+VLAN when it is idle.
 
-A thread per trunk listens. All work on devices and sources is done by one thread, in `run`. After a reboot,
-it makes the VLANs of the subscribers that have a lease.
+A thread per trunk listens. One thread, in `run`, does all work on devices and sources. After a reboot, this
+thread creates the VLANs of the subscribers that have a DHCP lease.
 """
 
 import logging
@@ -23,29 +23,30 @@ from gateway_core.gateways.linux.demux.listener import Listener, Trigger
 from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
 from gateway_core.gateways.linux.threads import Crew
 
-#: VLANs made in one turn, and told to the source at once: several daemons start in little more time than one.
-#: A subscriber behind another outer tag who calls meanwhile waits for them.
+#: VLANs that are created in one turn and passed to the source in one call: starting several daemons takes
+#: little more time than starting one. A new subscriber in another outer VLAN waits for the end of the turn.
 _VLANS_PER_TURN = 16
-#: VLANs of leases made in one turn, after which it rests so many times as long as that took: all programs of
-#: the machine start at the same time.
+#: VLANs of leases that are created in one turn. After a turn, `run` pauses for the duration of the turn times
+#: the factor, because all programs of the machine start at the same time.
 _RESTORED_PER_TURN = 32
 _RESTORE_REST_FACTOR = 1.0
-#: Seconds from the start in which what fails is tried again: a trunk may come late.
+#: Seconds after the start in which failed VLANs of leases are tried again: a trunk may appear late.
 _RESTORE_SECONDS = 120.0
-#: VLANs removed in one sweep: new ones must not wait for the end of all that a flood left, nor may a session
-#: begin between the decision and the removal.
+#: Maximum number of VLANs that one sweep removes. Without the limit, new VLANs would wait for the removal of
+#: all VLANs of a flood, and a session could start between the decision and the removal.
 _REMOVALS_PER_SWEEP = 32
-#: VLANs without a device that are released before new ones are made: each may take seconds to end sessions.
+#: VLANs without a device that are released in one turn. A release may take seconds, because sessions end.
 _RELEASES_PER_TURN = 4
-#: Seconds between two sweeps for idle VLANs, and for those that the source has not taken.
+#: Seconds between two sweeps for idle VLANs and for VLANs that the source does not serve yet.
 _SWEEP_SECONDS = 5.0
-#: Seconds until a failure or refusal is logged again: each sweep, or each frame of a flood, may repeat it.
+#: Seconds until the same failure or refusal is logged again: each sweep, or each frame of a flood, may repeat
+#: the failure.
 _QUIET_SECONDS = 300.0
-#: Refusals for which an operator may have to do something. `{}` is the outer VLAN with its trunk.
+#: Log lines of refusals that may need an action of the operator. `{}` is the trunk with the outer VLAN.
 _REFUSAL_TEXTS = {
     TriggerRefusal.OTHER_PROTOCOL: (
-        "first frames on {} make no VLAN: the first of two tags must be 802.1ad (0x88a8), a single one "
-        "802.1Q (0x8100)"
+        "first frames on {} are ignored: the outer of two tags must be 802.1ad (0x88a8), a single tag 802.1Q "
+        "(0x8100)"
     ),
     TriggerRefusal.FULL: "no VLAN is made on {}: max_vlans is reached",
     TriggerRefusal.OUTER_VLAN_FULL: "no VLAN is made on {}: it has its outer_vlan_share of max_vlans",
@@ -58,10 +59,10 @@ _log = logging.getLogger(__name__)
 
 
 class Demultiplexer:
-    """Thread that makes and removes VLANs, as the configuration allows. Thread-safe.
+    """Demultiplexer that creates and removes VLANs by the configuration. Thread-safe.
 
-    `occupancy` returns the devices with sessions: a VLAN whose source does not reply is not removed. `clock`
-    gives monotonic seconds, `leased` names the devices whose subscribers have a lease at the start.
+    `occupancy` returns the access interfaces with sessions. `clock` returns monotonic seconds. `leased` are
+    the names of the VLAN devices whose subscribers have a DHCP lease at the start.
     """
 
     def __init__(
@@ -83,13 +84,13 @@ class Demultiplexer:
         self._trunks = frozenset(demux.trunks)
         self._to_adopt = set(demux.trunks)
         self._is_stopping = False
-        #: How many times a source was to be told of all its VLANs again.
+        #: Number of calls of `serve_again`, by session type.
         self._again = Counter[SessionType]()
         self._restored = threading.Event()
-        #: When a failure was logged, by its verb and error; or a refusal, by its reason and trunk: not by
-        #: outer VLAN, of which a flood may have all.
+        #: Time of the last log line: of a failure by verb and error, of a refusal by reason and trunk. Not by
+        #: outer VLAN, because a flood may use all outer VLANs.
         self._logged: dict[tuple[str, str], float] = {}
-        # The attributes below are of the thread in `run` alone.
+        # Only the thread in `run` uses the attributes below.
         self._leased = deque(leased)
         self._unrestored: list[str] = []
         self._began = self._restore_at = clock()
@@ -97,18 +98,18 @@ class Demultiplexer:
         self._listeners: dict[str, Listener] = {}
         self._unread: set[str] = set()
         self._has_former = True
-        #: Types of sessions of which a source did not take all VLANs at the last attempt.
+        #: Session types whose source refused a VLAN at the last attempt.
         self._refused: set[SessionType] = set()
-        #: Types of sessions whose source is told of the VLANs that it has not taken, some in each turn.
+        #: Session types whose source must be told to serve more VLANs, some in each turn.
         self._to_tell: set[SessionType] = set()
 
     def list_vlans(self) -> list[ManagedVlan]:
-        """Return the VLANs under management. Times are those of the clock."""
+        """Return the managed VLANs, with times of `clock`."""
         with self._work:
             return list(self._admission)
 
     def count_refusals(self) -> Counter[TriggerRefusal]:
-        """Return the number of triggers that made no VLAN since the start, by the reason."""
+        """Return the number of triggers that created no VLAN since the start, by reason."""
         with self._work:
             return self._admission.refusals.copy()
 
@@ -121,12 +122,13 @@ class Demultiplexer:
             self._work.notify()
 
     def is_managed(self, vlan: AccessVlan) -> bool:
-        """Return True for a VLAN that the gateway makes and removes. Any other is the operator's."""
+        """Return True if the gateway creates and removes a VLAN. All other VLANs belong to the operator."""
         with self._work:
             return self._admission.is_managed(vlan)
 
     def adopt(self, trunk: str) -> None:
-        """Make `run` read the VLANs of a trunk again. Call it when devices appear or disappear."""
+        """Make `run` read the VLANs of a trunk again. Must be called after devices appeared or
+        disappeared."""
         with self._work:
             self._to_adopt.add(trunk)
             self._work.notify()
@@ -138,7 +140,8 @@ class Demultiplexer:
             self._admission.serve_again(type)
 
     def wait_until_restored(self, seconds: float) -> bool:
-        """Wait until the VLANs of all leases were made, or could not be. Return False after `seconds`."""
+        """Wait until the creation of the VLANs of all leases has succeeded or failed. Return False after
+        `seconds`."""
         return self._restored.wait(seconds)
 
     def stop(self) -> None:
@@ -148,8 +151,8 @@ class Demultiplexer:
             self._work.notify()
 
     def run(self, crew: Crew) -> None:
-        """Make and remove VLANs until `stop`. The VLANs stay."""
-        # The first sweep has adopted VLANs served.
+        """Create and remove VLANs until `stop`. Existing VLANs stay after `stop`."""
+        # The first sweep makes the sources serve adopted VLANs.
         sweep_at = self._clock()
         try:
             while True:
@@ -177,7 +180,7 @@ class Demultiplexer:
             trunks = self._trunks
         for trunk in sorted(to_adopt):
             self._adopt(trunk)
-        # After the adoption: else frames on VLANs that exist would take tokens of the bucket.
+        # After the adoption: otherwise frames on existing VLANs would take tokens of the bucket.
         self._listen(trunks, crew)
         self._make_and_serve(to_make)
         self._tell_sources()
@@ -187,11 +190,11 @@ class Demultiplexer:
         for trunk in self._listeners.keys() - trunks:
             self._listeners.pop(trunk).stop()
         for trunk in sorted(trunks - self._listeners.keys()):
-            self._listeners[trunk] = Listener(trunk, self._hear, self.adopt, crew)
+            self._listeners[trunk] = Listener(trunk, self._handle_triggers, self.adopt, crew)
 
-    def _hear(self, triggers: list[Trigger], dropped: int) -> None:
+    def _handle_triggers(self, triggers: list[Trigger], drop_count: int) -> None:
         with self._work:
-            self._admission.refusals[TriggerRefusal.DROPPED] += dropped
+            self._admission.refusals[TriggerRefusal.DROPPED] += drop_count
             for trigger in triggers:
                 decision = self._admission.decide(trigger)
                 if isinstance(decision, AccessVlan):
@@ -205,13 +208,13 @@ class Demultiplexer:
         try:
             existing = list(self._devices.find_vlans(trunk))
         except GatewayApiError as error:
-            _log.error("cannot read the VLANs on %s: %s; trying again", trunk, error)
+            _log.error("cannot read the VLANs on trunk %s, trying again: %s", trunk, error)
             self._unread.add(trunk)
             return
         with self._work:
             vanished = self._admission.adopt(trunk, existing)
         if vanished:
-            text = "%d VLANs have lost their device, such as %s: their sources release them"
+            text = "the devices of %d VLANs, such as %s, have disappeared: sources end their sessions"
             _log.warning(text, len(vanished), vanished[0].name)
             self._vanished += vanished
 
@@ -219,14 +222,14 @@ class Demultiplexer:
         try:
             former = list(self._devices.find_former_vlans())
         except GatewayApiError as error:
-            _log.error("cannot read the VLANs of an earlier life of the core: %s; trying again", error)
+            _log.error("cannot read the VLANs from before the core's restart, trying again: %s", error)
             return
         with self._work:
             self._admission.adopt_former(former)
         self._has_former = False
 
     def _make_and_serve(self, vlans: Iterable[AccessVlan]) -> list[AccessVlan]:
-        """Make VLANs, tell their sources, and return the VLANs that could not be made."""
+        """Create VLANs, and tell their sources to serve them. Return the VLANs that could not be created."""
         made: list[ManagedVlan] = []
         failed, errors = [], []
         for vlan in vlans:
@@ -247,7 +250,8 @@ class Demultiplexer:
         return failed
 
     def _tell_sources(self) -> None:
-        """Tell each source of some VLANs that it has not taken. After a failure, the next sweep goes on."""
+        """Tell each source to serve some of the VLANs that are not served yet. After a failure, the next
+        sweep continues."""
         for type in sorted(self._to_tell):
             with self._work:
                 vlans = deque(self._admission.list_unserved(type, _VLANS_PER_TURN))
@@ -256,9 +260,9 @@ class Demultiplexer:
                 self._to_tell.discard(type)
 
     def _serve(self, type: SessionType, vlans: deque[AccessVlan]) -> bool:
-        """Tell the source of VLANs. Return False after a failure."""
+        """Tell the source of a session type to serve VLANs. Return False after a failure."""
         while vlans:
-            # After a failure one by one: a VLAN that is refused must not keep the others.
+            # After a failure, one VLAN per call: a refused VLAN must not block the others.
             batch = list(islice(vlans, 1 if type in self._refused else _VLANS_PER_TURN))
             with self._work:
                 again = self._again[type]
@@ -270,7 +274,7 @@ class Demultiplexer:
                 return False
             with self._work:
                 for vlan in batch:
-                    # After a commit in the meantime, the source may have it as before.
+                    # After a call of `serve_again` meanwhile, the source must be told again.
                     if again == self._again[type]:
                         self._admission.mark_served(vlan)
                     vlans.popleft()
@@ -278,7 +282,7 @@ class Demultiplexer:
         return True
 
     def _restore(self) -> None:
-        """Make some of the VLANs of leases, if it is time."""
+        """Create some VLANs of leases, if the pause after the previous turn is over."""
         began = self._clock()
         if began < self._restore_at:
             return
@@ -294,7 +298,7 @@ class Demultiplexer:
             self._restored.set()
 
     def _sweep(self) -> bool:
-        """Try again what has failed, and remove expired VLANs. Return False when more may have expired."""
+        """Repeat failed steps, and remove expired VLANs. Return False if more VLANs may have expired."""
         now = self._clock()
         if now - self._began < _RESTORE_SECONDS:
             self._leased.extend(self._unrestored)
@@ -308,16 +312,16 @@ class Demultiplexer:
         with self._work:
             self._logged = {key: at for key, at in self._logged.items() if now - at < _QUIET_SECONDS}
             expired = self._admission.take_expired(occupancy, _REMOVALS_PER_SWEEP)
-        # Before the sources are told: that may last until a deadline, and a session may begin meanwhile.
+        # Before the calls of sources, which may last until a deadline: a session may start meanwhile.
         is_removed = self._remove(deque(expired))
         self._to_tell = set(SessionType)
         return not expired or not is_removed
 
     def _remove(self, vlans: deque[AccessVlan]) -> bool:
-        """Release VLANs at their sources, and remove their devices. Return False after a failure."""
+        """Tell the sources to release VLANs, and remove the devices. Return False after a failure."""
         released: deque[AccessVlan] = deque()
         try:
-            # The source first: it must not be left with a device that is gone.
+            # The source first: it must not serve a device that no longer exists.
             while vlans:
                 with self._work:
                     type = self._admission.get_type(vlans[0])
@@ -338,12 +342,13 @@ class Demultiplexer:
 
     def _postpone_removal(self, verb: str, vlans: deque[AccessVlan], error: GatewayApiError) -> None:
         self._postpone(verb, vlans, error)
-        # Their devices may be gone: then no source must be told of them before it has released them.
+        # The devices may no longer exist: then the source must release the VLANs before they are served
+        # again.
         self._unread.update(vlan.trunk for vlan in vlans)
 
     def _postpone(self, verb: str, vlans: deque[AccessVlan], error: GatewayApiError) -> None:
-        """Leave VLANs to the next sweep, after the first one has failed: if the source is down, each call
-        lasts until its deadline. The one that failed is the last then."""
+        """Leave VLANs to the next sweep, after the first VLAN has failed: if the source is down, each call
+        lasts until its deadline. The failed VLAN is the last in the next sweep."""
         self._log_failure(verb, vlans, error)
         vlans.rotate(-1)
         with self._work:
@@ -351,12 +356,13 @@ class Demultiplexer:
                 self._admission.postpone(vlan)
 
     def _log_failure(self, verb: str, vlans: Sequence[AccessVlan], error: GatewayApiError) -> None:
-        """Log a failure in one line: during a flood, each VLAN may fail."""
+        """Log the failure of several VLANs in one line, because every VLAN of a flood may fail."""
         if self._is_new((verb, str(error))):
             _log.error("cannot %s %s: %s", verb, join_names([vlan.name for vlan in vlans], 1), error)
 
     def _is_new(self, key: tuple[str, str]) -> bool:
-        """Return True if a failure or refusal was not logged for _QUIET_SECONDS, and note that it is now."""
+        """Return True if a failure or refusal was not logged within _QUIET_SECONDS. The caller must log the
+        failure now."""
         now = self._clock()
         with self._work:
             if now - self._logged.get(key, -math.inf) < _QUIET_SECONDS:

@@ -1,10 +1,11 @@
 """Listener for the first frames of subscribers on a trunk, with a packet socket (packet(7)).
 
-These messages count: PADI, DHCPDISCOVER, Router Solicitation and DHCPv6 Solicit; and those of a client that
-has a lease when its VLAN is gone, as after a reboot of the gateway: DHCPREQUEST, and DHCPv6 Request, Confirm,
-Renew and Rebind. They come in a frame with one VLAN tag or two. The filter is coarse and keeps nearly all
-other traffic of a trunk in the kernel. The parser is exact, except for one thing that the filter alone knows:
-a frame to one host is for the trunk's own address.
+First frames are PADI, DHCPDISCOVER, Router Solicitation and DHCPv6 Solicit. After a reboot of the gateway,
+the VLAN of a client that has a lease is missing: DHCPREQUEST, and DHCPv6 Request, Confirm, Renew and Rebind
+are first frames too. Frames have one or two VLAN tags.
+
+The BPF filter is coarse, and drops nearly all other traffic of a trunk in the kernel. The parser is exact,
+with one exception: only the filter checks that a unicast frame is for the trunk's own MAC address.
 """
 
 import ctypes
@@ -24,12 +25,12 @@ from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.kernel.links import VLAN_PROTOCOLS
 from gateway_core.gateways.linux.threads import Crew
 
-#: Frames in one batch, and the rest after a full batch: a flood gets no more of the processor.
-_FRAMES_PER_BATCH = 256
-_REST_SECONDS = 0.01
-#: For a burst of 10,000 to 20,000 frames on a trunk. The kernel takes twice as many bytes.
+#: Frames in one batch, and the pause after a full batch: limits the processor time of a flood.
+_MAX_FRAMES_PER_BATCH = 256
+_PAUSE_SECONDS = 0.01
+#: Receive buffer, enough for a burst of 10,000 to 20,000 frames on a trunk. The kernel doubles the number.
 _BUFFER_BYTES = 8 << 20
-#: Seconds until a trunk that is missing or down is tried again.
+#: Seconds between two attempts to listen on a trunk that is missing or down.
 _RETRY_SECONDS = 1.0
 
 # linux/if_packet.h and linux/if_ether.h, which Python lacks.
@@ -41,7 +42,8 @@ _MEMBERSHIP = struct.Struct("@iHH8x")
 _STATISTICS = struct.Struct("@II")
 _SO_RCVBUFFORCE = 33
 
-#: No first frame is longer: 1,518 bytes of Ethernet, less the tag that the kernel took off.
+#: Maximum length of a first frame: an Ethernet frame has 1,518 bytes, and the kernel has removed the outer
+#: tag.
 MAX_FRAME_BYTES: Final = 1536
 
 # struct tpacket_auxdata (linux/if_packet.h): status, lengths, offsets, TCI and type of the outer tag.
@@ -58,7 +60,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """First frame of a subscriber. With one tag, `outer_vlan_id` is None, and `outer_protocol` the tag's."""
+    """First frame of a subscriber. With one tag, `outer_vlan_id` is None, and `outer_protocol` is the
+    protocol of the single tag."""
 
     trunk: str
     outer_vlan_id: int | None
@@ -68,8 +71,8 @@ class Trigger:
 
 
 def parse_trigger(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
-    """Return the trigger in a frame that a packet socket received (packet(7)); None for any other frame.
-    `auxdata` is its PACKET_AUXDATA, with the outer tag; an inner one is in the frame."""
+    """Parse a frame that a packet socket received (packet(7)). Return None if the frame is no trigger.
+    `auxdata` is the PACKET_AUXDATA of the frame and contains the outer tag; an inner tag is in the frame."""
     if len(auxdata) < _AUXDATA.size or len(frame) < _ETHERNET_HEADER.size:
         return None
     status, tci, tag_type = _AUXDATA.unpack_from(auxdata)
@@ -86,7 +89,7 @@ def parse_trigger(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
     # 0 is a priority tag, without a VLAN; 4095 is reserved (IEEE 802.1Q table 9-2).
     if not 0 < vlan < 0xFFF or (outer is not None and not 0 < outer < 0xFFF):
         return None
-    # No frame comes from a group (bit 0 of the first byte).
+    # A group address (bit 0 of the first byte) is no valid source address.
     if source[0] & 1:
         return None
     is_to_group = bool(destination[0] & 1)
@@ -108,8 +111,9 @@ def _find_session_type(ethertype: int, packet: bytes, *, is_to_group: bool) -> S
 
 
 def _is_from_dhcp_client(packet: bytes, *, is_to_group: bool) -> bool:
-    """Return True for a DHCPDISCOVER (RFC 2131 sections 2 and 3.1) in an IPv4 packet, and for a DHCPREQUEST
-    of a client that has a lease (section 4.3.2). One that renews sends to the address of its server alone."""
+    """Return True if an IPv4 packet is a DHCPDISCOVER (RFC 2131 sections 2 and 3.1), or a DHCPREQUEST of a
+    client that has a lease (section 4.3.2). A client that renews its lease sends to the server's unicast
+    address."""
     if len(packet) < 20 or not 0x45 <= packet[0] <= 0x4F or packet[9] != socket.IPPROTO_UDP:
         return False
     # A later fragment has no UDP header.
@@ -124,7 +128,8 @@ def _is_from_dhcp_client(packet: bytes, *, is_to_group: bool) -> bool:
         case b"\x01":
             return is_to_group
         case b"\x03":
-            # With a server identifier, it replies to an offer. Ours comes on a VLAN that exists.
+            # With a server identifier, the request answers an offer: the gateway's own offers are sent on
+            # VLANs that exist.
             return _find_option(options, _SERVER_IDENTIFIER) is None
         case _:
             return False
@@ -135,7 +140,7 @@ _MESSAGE_TYPE, _SERVER_IDENTIFIER = 53, 54
 
 
 def _find_option(options: bytes, code: int) -> bytes | None:
-    """Return the value of the first option with a code (RFC 2132 section 2)."""
+    """Return the value of the first DHCP option with this code (RFC 2132 section 2); None without one."""
     at = 0
     while at + 1 < len(options) and options[at] != 255:
         if options[at] == 0:
@@ -153,7 +158,8 @@ _DHCPV6_MESSAGES = frozenset({1, 3, 4, 5, 6})
 
 
 def _is_from_ipv6_host(packet: bytes) -> bool:
-    """Return True for a Router Solicitation (RFC 4861 section 4.1), and for one of _DHCPV6_MESSAGES."""
+    """Return True if an IPv6 packet is a Router Solicitation (RFC 4861 section 4.1) or one of the
+    _DHCPV6_MESSAGES."""
     if len(packet) < 40 or packet[0] >> 4 != 6:
         return False
     if packet[6] == socket.IPPROTO_ICMPV6:
@@ -168,15 +174,16 @@ _LDH_X, _LDB_X = 0x48, 0x50  # at X + k
 _LDX, _TAX, _ADD_X = 0x01, 0x07, 0x0C  # k into X; A into X; X added to A
 _AND, _LSH = 0x54, 0x64
 _JEQ, _JGT, _JSET = 0x15, 0x25, 0x45  # A equals k; A is greater than k; A has a bit of k
-_RET = 0x06  # so many bytes of the frame pass
+_RET = 0x06  # accept k bytes of the frame; 0 drops the frame
 # SKF_AD_OFF with SKF_AD_PKTTYPE and SKF_AD_VLAN_TAG_PRESENT: not in the frame, but known to the kernel.
 _PACKET_TYPE, _VLAN_TAG_PRESENT = 0xFFFFF000 + 4, 0xFFFFF000 + 48
 _PACKET_MULTICAST = 2  # linux/if_packet.h; less is to this host (0) or to all
 
 _PASS, _DROP = "pass", "drop"
 _Instruction = tuple[int, int] | tuple[int, int, str | None, str | None]
-#: Labels, and instructions: code, k, and for a jump the labels to continue at if its condition is true, and
-#: if it is false; None is the next instruction. A load beyond the end of the frame drops it.
+#: Labels and instructions. An instruction is a code and k, and for a jump the labels of the targets if the
+#: condition is true and if the condition is false; None is the next instruction. A load beyond the end of the
+#: frame drops the frame.
 _PROGRAM: Final[tuple[str | _Instruction, ...]] = (
     (_LD, _VLAN_TAG_PRESENT),
     (_JEQ, 1, None, _DROP),  # tagged
@@ -184,9 +191,9 @@ _PROGRAM: Final[tuple[str | _Instruction, ...]] = (
     (_JGT, _PACKET_MULTICAST, _DROP, None),  # to another host
     (_LDX, 0),  # X is the length of an inner tag
     (_LDH, 12),
-    (_JEQ, 0x8100, None, "typed"),
+    (_JEQ, 0x8100, None, "untagged"),
     (_LDX, 4),
-    "typed",
+    "untagged",
     (_LDH_X, 12),
     (_JEQ, 0x0800, "ipv4", None),
     (_JEQ, 0x8863, "pppoe", None),
@@ -233,16 +240,17 @@ _PROGRAM: Final[tuple[str | _Instruction, ...]] = (
 
 
 def _assemble() -> Iterator[bytes]:
-    """Yield instructions as struct sock_filter. The offset of a jump counts from the next instruction."""
+    """Yield the instructions of _PROGRAM as struct sock_filter. The offset of a jump is relative to the next
+    instruction."""
     instructions: list[_Instruction] = []
-    place: dict[str, int] = {}
+    offset_of_label: dict[str, int] = {}
     for line in _PROGRAM:
         if isinstance(line, str):
-            place[line] = len(instructions)
+            offset_of_label[line] = len(instructions)
         else:
             instructions.append(line)
     for at, (code, k, *targets) in enumerate(instructions):
-        offsets = [0 if target is None else place[target] - at - 1 for target in targets] or [0, 0]
+        offsets = [0 if target is None else offset_of_label[target] - at - 1 for target in targets] or [0, 0]
         yield struct.pack("=HBBI", code, *offsets, k)
 
 
@@ -250,84 +258,89 @@ _FILTER = b"".join(_assemble())
 
 
 def attach_filter(packets: socket.socket) -> None:
-    """Make the kernel drop all frames but first ones (socket(7), SO_ATTACH_FILTER). Raises OSError."""
+    """Attach a BPF filter that drops all frames except first frames (socket(7), SO_ATTACH_FILTER). Raises
+    OSError."""
     # struct sock_fprog: the number of instructions, and a pointer, which the kernel follows in this call.
     program = ctypes.create_string_buffer(_FILTER, len(_FILTER))
-    attached = struct.pack("@HP", len(_FILTER) // 8, ctypes.addressof(program))
-    packets.setsockopt(socket.SOL_SOCKET, 26, attached)
+    program_pointer = struct.pack("@HP", len(_FILTER) // 8, ctypes.addressof(program))
+    packets.setsockopt(socket.SOL_SOCKET, 26, program_pointer)
 
 
 class Listener:
-    """Thread that listens on a trunk until `stop`. A trunk that goes away, or down, is picked up again.
+    """Listener for first frames on a trunk, on a thread of the `crew`, until `stop`. If the trunk disappears
+    or goes down, the thread tries again until the trunk is back.
 
-    The thread, one of the `crew`, calls `hear` with the triggers of a batch, and the number of frames that
-    the kernel dropped since the last batch; `note_change` with the trunk's name when it went or came.
+    The thread calls `handle_triggers` with the triggers of a batch, and with the number of frames that the
+    kernel dropped since the previous batch. It calls `handle_trunk_change` with the name of the trunk when
+    the trunk has disappeared or is back.
     """
 
     def __init__(
         self,
         trunk: str,
-        hear: Callable[[list[Trigger], int], None],
-        note_change: Callable[[str], None],
+        handle_triggers: Callable[[list[Trigger], int], None],
+        handle_trunk_change: Callable[[str], None],
         crew: Crew,
     ) -> None:
         self._trunk = trunk
-        self._hear = hear
-        self._note_change = note_change
+        self._handle_triggers = handle_triggers
+        self._handle_trunk_change = handle_trunk_change
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
-        self._stopped = select.poll()
-        self._stopped.register(self._stop, select.POLLIN)
+        self._stop_poll = select.poll()
+        self._stop_poll.register(self._stop, select.POLLIN)
         self._thread = crew.start(self._listen, f"demux {trunk}")
 
     def stop(self) -> None:
-        """End the thread, and wait for it."""
+        """Stop the thread, and wait for its end."""
         os.eventfd_write(self._stop, 1)
         self._thread.join()
         os.close(self._stop)
 
     def _listen(self) -> None:
-        reported = ""
+        logged_reason = ""
         while True:
             try:
                 with closing(_open_socket(self._trunk)) as packets:
-                    if reported:
-                        _log.info("receiving on trunk %s again", self._trunk)
-                        reported = ""
-                        self._note_change(self._trunk)
+                    if logged_reason:
+                        _log.info("receiving frames on trunk %s again", self._trunk)
+                        logged_reason = ""
+                        self._handle_trunk_change(self._trunk)
                     self._receive(packets)
                     return
             except OSError as error:
                 # The trunk is missing or down, or may not be listened to.
                 reason = os.strerror(error.errno or errno.EIO)
-                if reason != reported:
-                    reported = reason
+                if reason != logged_reason:
+                    logged_reason = reason
                     _log.warning(
-                        "cannot receive on trunk %s, whose subscribers get no VLAN: %s", self._trunk, reason
+                        "cannot receive frames on trunk %s, new subscribers get no VLAN: %s",
+                        self._trunk,
+                        reason,
                     )
-                    self._note_change(self._trunk)
+                    self._handle_trunk_change(self._trunk)
             if self._is_stopped(_RETRY_SECONDS):
                 return
 
     def _receive(self, packets: socket.socket) -> None:
-        """Hand the triggers of each batch over until `stop`. Raises OSError."""
+        """Receive frames and handle the triggers of each batch until `stop`. Raises OSError."""
         ready = select.poll()
         ready.register(packets, select.POLLIN)
         ready.register(self._stop, select.POLLIN)
-        rest = 0.0
-        while not self._is_stopped(rest):
+        pause = 0.0
+        while not self._is_stopped(pause):
             ready.poll()
             batch = list(self._read_batch(packets))
             triggers = [trigger for trigger in batch if trigger is not None]
-            # The kernel counts from zero again after each read.
-            _, dropped = _STATISTICS.unpack(
+            # Reading the statistics resets the kernel's counters.
+            _, drop_count = _STATISTICS.unpack(
                 packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size)
             )
-            if triggers or dropped:
-                self._hear(triggers, dropped)
-            rest = _REST_SECONDS if len(batch) == _FRAMES_PER_BATCH else 0.0
+            if triggers or drop_count:
+                self._handle_triggers(triggers, drop_count)
+            pause = _PAUSE_SECONDS if len(batch) == _MAX_FRAMES_PER_BATCH else 0.0
 
     def _read_batch(self, packets: socket.socket) -> Iterator[Trigger | None]:
-        for _ in range(_FRAMES_PER_BATCH):
+        for _ in range(_MAX_FRAMES_PER_BATCH):
             try:
                 frame, ancillary, _, _ = packets.recvmsg(MAX_FRAME_BYTES, _ANCILLARY_BYTES)
             except BlockingIOError:
@@ -337,26 +350,26 @@ class Listener:
                     yield parse_trigger(self._trunk, frame, auxdata)
 
     def _is_stopped(self, timeout: float) -> bool:
-        """Return True after `stop`, or when `stop` is called within `timeout` seconds."""
-        return bool(self._stopped.poll(timeout * 1000))
+        """Return True if `stop` was called, or is called within `timeout` seconds."""
+        return bool(self._stop_poll.poll(timeout * 1000))
 
 
 def _open_socket(trunk: str) -> socket.socket:
     """Return a packet socket that receives the first frames on a trunk. Raises OSError."""
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     try:
-        # Before the bind: with protocol 0, the socket receives nothing, so no frame comes past the filter.
+        # Before the bind: with protocol 0, the socket receives nothing, so no frame bypasses the filter.
         attach_filter(packets)
         packets.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         # Otherwise the kernel would copy each packet to a subscriber for this socket.
         packets.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
         packets.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
         packets.bind((trunk, _ETH_P_ALL))
-        # A network card may drop VLANs without a device, and groups that nobody joined.
+        # A network card may drop frames of VLANs without a device, and of groups that no program has joined.
         membership = _MEMBERSHIP.pack(socket.if_nametoindex(trunk), _PACKET_MR_PROMISC, 0)
         packets.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
-        if down := packets.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            raise OSError(down, os.strerror(down))
+        if code := packets.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(code, os.strerror(code))
     except OSError:
         packets.close()
         raise

@@ -1,4 +1,5 @@
-"""Devices of the subscribers' VLANs, made and removed by netlink, and their service by sources."""
+"""Devices of the subscribers' VLANs, created and removed through netlink, and the service of VLANs by the
+sources of sessions."""
 
 import errno
 import threading
@@ -16,35 +17,38 @@ from gateway_core.gateways.linux.kernel.links import SUBSCRIBER_GROUP, Link, Vla
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice, change
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 
-#: First group (linux/if_link.h, IFLA_GROUP) of links that are about to be removed. Nobody else uses them.
+#: First number of the groups (linux/if_link.h, IFLA_GROUP) of links that are about to be removed. No other
+#: program uses these groups.
 _OUTGOING_GROUP = 0x564C0000
 _GONE_CODES = {errno.ENODEV, errno.EINVAL}
 
 
 class VlanDevices:
-    """Devices of VLANs: one for one tag; for two tags, one on a device with the outer tag. `vlan_names` has
-    the names. Methods raise KernelError."""
+    """VLAN devices of the subscribers, with the names of `vlan_names`. A VLAN with one tag has one device. A
+    VLAN with two tags has an inner device on an outer device, which several VLANs share. All methods raise
+    KernelError."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
-        # Held during changes: a VLAN that is made could need an outer device that goes.
+        # Held during changes: a new VLAN could need an outer device that another thread removes.
         self._lock = threading.Lock()
-        #: The index of the device that was set up, by trunk.
+        #: Interface index of each trunk at the time when it was set up, by the name of the trunk.
         self._raised: dict[str, int] = {}
 
     def find_vlans(self, trunk: str) -> list[AccessVlan]:
-        """Return the VLANs on a trunk whose device has the name that `make` gives."""
+        """Return the VLANs on a trunk that have a device with the gateway's name for the VLAN."""
         found = _identify_vlans(self._reader.read_links())
         return [vlan for _, vlan in found if vlan.trunk == trunk]
 
     def find_former_vlans(self) -> list[AccessVlan]:
-        """Return the VLANs that `make` made, on any trunk, also in an earlier life of the core. A device that
-        may be of two trunks is a VLAN of each."""
+        """Return the VLANs on all trunks whose devices the gateway created, also before a restart of the
+        core. A device whose name is valid for two trunks is returned as a VLAN of each trunk."""
         found = _identify_vlans(self._reader.read_links())
         return [vlan for link, vlan in found if link.group == SUBSCRIBER_GROUP]
 
     def raise_trunk(self, trunk: str) -> bool:
-        """Set a trunk up. Return False if it was up. Raises NoDevice if there is none."""
+        """Set a trunk up. Return False if the trunk was already up. Raises NoDevice if the trunk does not
+        exist."""
         link = self._reader.find_link(trunk)
         if not link.is_up:
             change(f"set {trunk} up", links.set_up(link.index))
@@ -52,19 +56,20 @@ class VlanDevices:
         return not link.is_up
 
     def lower_trunk(self, trunk: str) -> None:
-        """Set a trunk down, as it was before `raise_trunk`. Raises NoDevice if there is none."""
+        """Set a trunk down again, to undo `raise_trunk`. Raises NoDevice if the trunk does not exist."""
         self._raised.pop(trunk, None)
         change(f"set {trunk} down", links.set_down(self._reader.find_link(trunk).index))
 
     def raise_new_trunk(self, trunk: str) -> None:
-        """Set a trunk up if its device came after the last `raise_trunk`."""
+        """Set a trunk up if its device appeared after the last `raise_trunk`. A missing trunk is ignored."""
         with suppress(NoDevice):
             if self._reader.find_link(trunk).index != self._raised.get(trunk):
                 self.raise_trunk(trunk)
 
     def make(self, vlan: AccessVlan, *, is_own: bool = True) -> None:
-        """Make the device, on the outer one if there are two tags, and set both up. Devices that exist stay.
-        One that takes the place of an operator's device (`is_own` is False) is no former VLAN later."""
+        """Create the device of a VLAN, and for two tags the outer device, and set them up. Existing devices
+        are kept. With `is_own` False, the new device replaces a deleted device of the operator, and
+        `find_former_vlans` does not return it."""
         step, group = f"make {vlan.name}", SUBSCRIBER_GROUP if is_own else links.DEFAULT_GROUP
         with self._lock:
             parent = self._reader.find_link(vlan.trunk)
@@ -77,7 +82,8 @@ class VlanDevices:
                 raise KernelError(step, f"{made.name} has its tags")
 
     def remove(self, vlans: Sequence[AccessVlan]) -> None:
-        """Remove the devices that exist, and the outer ones that `make` made and that carry nothing then."""
+        """Remove the devices of VLANs, and the gateway's outer devices that have no VLAN left. Missing
+        devices are ignored."""
         with self._lock:
             present, wanted = self._reader.read_links(), set(vlans)
             going = {link.index: link for link, vlan in _identify_vlans(present) if vlan in wanted}
@@ -87,8 +93,9 @@ class VlanDevices:
             _remove_links([*going.values(), *(link for link in outer if link.index not in carrying)])
 
     def _provide(self, step: str, name: str, parent: Link, tag: VlanTag, group: int) -> Link:
-        """Return the device with a tag on a parent, up. Make a missing one with this name and group."""
-        # By its name first: that costs the same for any number of devices.
+        """Return the device with a tag on a parent, and set the device up. Create a missing device with this
+        name and group."""
+        # The search by name comes first: its cost does not depend on the number of devices.
         (found,) = self._reader.find_links([name])
         if found is None or not _has_tag(found, parent, tag):
             addition = links.add_vlan(name, parent.index, tag, group)
@@ -104,10 +111,10 @@ class VlanDevices:
 
 
 def _remove_links(going: Sequence[Link]) -> None:
-    """Remove links together: each removal by itself makes the kernel wait for all processors."""
+    """Remove links in one step, because the kernel waits for all processors at each removal."""
     if going:
         step = "remove VLANs"
-        # Another group each time: after a failure, links of this one stay, and may be in use again later.
+        # Each call uses another group: after a failure, links stay in the group, and may be used again later.
         group = _OUTGOING_GROUP + going[0].index
         change(step, *(links.set_group(link.index, group) for link in going), accept=_GONE_CODES)
         change(step, links.delete_group(group), accept={errno.ENODEV})
@@ -118,7 +125,7 @@ def _has_tag(link: Link, parent: Link, tag: VlanTag) -> bool:
 
 
 def _is_outer_device(link: Link, present: Mapping[int, Link], trunks: Container[str]) -> bool:
-    """Return True for a link with the name of an outer device that `make` made."""
+    """Return True if a link has the name and the tag of an outer device of the gateway on these trunks."""
     tag, trunk = link.vlan, present.get(link.parent or 0)
     if tag is None or trunk is None or trunk.name not in trunks:
         return False
@@ -126,8 +133,8 @@ def _is_outer_device(link: Link, present: Mapping[int, Link], trunks: Container[
 
 
 def _identify_vlans(present: Mapping[int, Link]) -> Iterator[tuple[Link, AccessVlan]]:
-    """Yield the links that have the name and the tags of a VLAN. The trunk of a VLAN may be a VLAN device
-    itself: then a link may be of two trunks, and comes with each."""
+    """Yield the links that have the name and the tags of a VLAN, each with its VLAN. The trunk of a VLAN may
+    be a VLAN device itself: a link that is valid for two trunks is yielded with the VLAN of each trunk."""
     for link in present.values():
         parent = present.get(link.parent or 0)
         if link.vlan is None or link.vlan.protocol != VlanProtocol.DOT1Q or parent is None:
@@ -140,7 +147,8 @@ def _identify_vlans(present: Mapping[int, Link]) -> Iterator[tuple[Link, AccessV
 
 
 class VlanServing:
-    """Service of VLANs by the source of their session type. `addresses` returns the gateway's own."""
+    """Service of VLANs by the sources of the session types. `addresses` returns the gateway's own addresses
+    for subscribers."""
 
     def __init__(
         self,
@@ -153,27 +161,30 @@ class VlanServing:
         self._addresses = addresses
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """Tell the source of a session type to serve VLANs, and prepare them for DHCP. Raises SourceRefused,
-        also for a type without a source, SourceUnavailable and KernelError."""
+        """Tell the source of a session type to serve VLANs. For DHCP, first add the gateway's addresses and
+        proxy ARP to the interfaces. Raises SourceRefused, also for a type without a source, SourceUnavailable
+        and KernelError."""
         source = self._sources.get(type)
         if source is None:
             raise SourceRefused(f"no source of this gateway serves {type}")
         if type is SessionType.DHCP:
             for interface in interfaces:
                 index = self._reader.find_link(interface).index
-                # A DHCP server offers addresses only where the gateway has its own. With /32, many links can.
-                # An address of a former `cgnat.source_range` stays: subscribers use it until they renew.
+                # A DHCP server offers addresses only on a link with an address of the gateway. With prefix
+                # length 32, many links can have the same address. An address of a former
+                # `cgnat.source_range` stays: subscribers use the address until they renew their lease.
                 for address in self._addresses():
                     step = f"add {address} to {interface}"
                     change(step, links.add_address(index, address), accept={errno.EEXIST})
-                # Subscribers have the netmask of the whole range, and ask for each other by ARP. The kernel
-                # answers for those that have a session, and for no other address of the range.
+                # Subscribers have the netmask of the whole range, and send ARP requests for each other. The
+                # kernel answers for addresses that have a session, and for no other address of the range.
                 change(f"answer ARP on {interface}", links.enable_proxy_arp(index))
         source.serve(interfaces, type)
 
     def release(self, interface: str, types: Collection[SessionType]) -> None:
-        """Tell the sources of these session types to release a VLAN. The others, which may have served it by
-        an earlier configuration, release it if they reply. Raises SourceUnavailable."""
+        """Tell all sources to release a VLAN. Raises SourceUnavailable if a source of these session types
+        does not reply. The other sources, which may have served the VLAN under an earlier configuration, are
+        not required to reply."""
         needed = {self._sources.get(type) for type in types}
         for source in dict.fromkeys(self._sources.values()):
             try:

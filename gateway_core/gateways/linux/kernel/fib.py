@@ -1,7 +1,7 @@
 """Routes and IPv4 policy rules: parsers of the kernel's messages, and messages that change them.
 
-A function that adds, replaces or deletes returns a message for `netlink.change`, and names the error number
-with which the kernel refuses it.
+A function that adds, replaces or deletes returns a message for `netlink.change`. Its docstring names the
+error number with which the kernel refuses the message.
 """
 
 import socket
@@ -14,16 +14,16 @@ from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
 from gateway_core.gateways.linux.kernel.netlink import KernelChange, MalformedMessage
 
-#: Protocol of the routes and rules that the core adds, so that a later core finds what an earlier one left.
-#: No protocol of iproute2 6.1 or FRR 8.4 has the number.
+#: Protocol number of the routes and rules that the core adds: a restarted core finds its old routes and rules
+#: by this number. iproute2 6.1 and FRR 8.4 do not use the number.
 OWN_PROTOCOL = 140
 MAIN_TABLE = rt.RT_TABLE_MAIN
 
 _FAMILY = struct.Struct("=H")
 _WORST_METRIC = 0xFFFFFFFF
-#: Tables whose number fits into the header.
+#: Tables below this number fit into the one-byte field of the header.
 _HEADER_TABLES = 256
-# As `ip route` of iproute2 6.1 prints them.
+# Names that `ip route` of iproute2 6.1 prints.
 _PROTOCOLS = {
     0: "unspec", 1: "redirect", 2: "kernel", 3: "boot", 4: "static", 8: "gated", 9: "ra", 10: "mrt",
     11: "zebra", 12: "bird", 13: "dnrouted", 14: "xorp", 15: "ntk", 16: "dhcp", 18: "keepalived",
@@ -35,19 +35,19 @@ _TYPES = ("none", "unicast", "local", "broadcast", "anycast", "multicast", "blac
 
 
 class NextHop(Record, frozen=True):
-    """Next hop of a route. `gateway` is None when the destination is on the link itself."""
+    """Next hop of a route. `gateway` is None for a destination that is directly on the link."""
 
     gateway: str | None
     ifindex: int | None
 
 
 class RouteEntry(Record, frozen=True):
-    """Route of the kernel. Texts are those of `ip route`."""
+    """Route of the kernel. Protocol, scope and type have the names that `ip route` prints."""
 
     table: int
-    #: With the length of the prefix; the default route is 0.0.0.0/0 or ::/0.
+    #: Prefix with its length; the default route is 0.0.0.0/0 or ::/0.
     destination: str
-    #: Empty for a route that leads nowhere, such as blackhole.
+    #: Empty for a route without a next hop, such as blackhole.
     next_hops: tuple[NextHop, ...]
     protocol: str
     scope: str
@@ -57,9 +57,12 @@ class RouteEntry(Record, frozen=True):
 
 
 class FibEntry(NamedTuple):
-    """Fields of a route that a comparison of tens of thousands needs. Addresses are in network byte order;
-    the length of the destination tells the family. `ifindex` is 0 for a route over several devices or none.
-    An unreachable route has no device, and the worst metric where it is the core's."""
+    """Fields of a route that are needed to compare tens of thousands of routes.
+
+    Addresses are in network byte order: 4 bytes for IPv4, 16 bytes for IPv6. `ifindex` is 0 for a route over
+    several devices or over none. An unreachable route has no device; the core adds unreachable routes with
+    the worst metric.
+    """
 
     table: int
     destination: bytes
@@ -71,7 +74,8 @@ class FibEntry(NamedTuple):
 
 
 class Rule(Record, frozen=True):
-    """IPv4 policy rule, for packets from the network `source` and the device `iif`; None for any."""
+    """IPv4 policy rule for packets from the network `source` that arrive on the device `iif`. None matches
+    any network, or any device."""
 
     priority: int
     table: int
@@ -81,7 +85,7 @@ class Rule(Record, frozen=True):
 
 
 def parse_route(body: bytes) -> RouteEntry:
-    """Return the route of an RTM_NEWROUTE."""
+    """Parse an RTM_NEWROUTE message into a route. Raises MalformedMessage."""
     family, length, _, _, table, protocol, scope, type, _ = nl.unpack(rt.RTMSG, body)
     found = nl.split_attributes(body, rt.RTMSG.size)
     if family not in nl.ADDRESS_BYTES or length > 8 * nl.ADDRESS_BYTES[family]:
@@ -100,7 +104,7 @@ def parse_route(body: bytes) -> RouteEntry:
 
 
 def parse_fib_entry(body: bytes) -> FibEntry:
-    """Return the route of an RTM_NEWROUTE, as an entry."""
+    """Parse an RTM_NEWROUTE message into a FIB entry. Raises MalformedMessage."""
     family, length, _, _, table, _, _, type, _ = nl.unpack(rt.RTMSG, body)
     found = nl.split_attributes(body, rt.RTMSG.size)
     if family not in nl.ADDRESS_BYTES:
@@ -109,7 +113,7 @@ def parse_fib_entry(body: bytes) -> FibEntry:
         table=_parse_table(table, found.get(rt.RTA_TABLE)),
         destination=found.get(rt.RTA_DST) or bytes(nl.ADDRESS_BYTES[family]),
         length=length,
-        # For IPv6, the kernel names the loopback.
+        # The kernel gives the loopback device for an unreachable IPv6 route.
         ifindex=0 if type == rt.RTN_UNREACHABLE else nl.parse_u32(found.get(rt.RTA_OIF)) or 0,
         gateway=found.get(rt.RTA_GATEWAY),
         source=found.get(rt.RTA_PREFSRC),
@@ -118,7 +122,7 @@ def parse_fib_entry(body: bytes) -> FibEntry:
 
 
 def parse_rule(body: bytes) -> Rule:
-    """Return the rule of an RTM_NEWRULE."""
+    """Parse an RTM_NEWRULE message into a policy rule. Raises MalformedMessage."""
     _, _, length, _, table, *_ = nl.unpack(rt.RTMSG, body)
     found = nl.split_attributes(body, rt.RTMSG.size)
     return Rule(
@@ -133,32 +137,34 @@ def parse_rule(body: bytes) -> Rule:
 
 
 def add_route(route: FibEntry) -> KernelChange:
-    """Add a route. EEXIST: there is one to the destination in this table, with this metric."""
+    """Add a route. EEXIST: the table already has a route to the destination with this metric."""
     return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.EXCLUSIVE, _pack_route(route, _find_scope(route)))
 
 
 def replace_route(route: FibEntry) -> KernelChange:
-    """Add a route in the place of the one to its destination, if there is one."""
+    """Add a route, or replace the existing route to the same destination."""
     return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.REPLACE, _pack_route(route, _find_scope(route)))
 
 
 def delete_route(route: FibEntry) -> KernelChange:
-    """Delete a route. ESRCH: the core added no such route."""
+    """Delete a route. ESRCH: no route of the core has this destination, table and device."""
     scope = rt.RT_SCOPE_NOWHERE if len(route.destination) == 4 else rt.RT_SCOPE_UNIVERSE
     return KernelChange(rt.RTM_DELROUTE, 0, _pack_route(route, scope))
 
 
 def add_rule(rule: Rule) -> KernelChange:
-    """Add a rule. EEXIST: it is there."""
+    """Add a rule. EEXIST: the rule already exists."""
     return KernelChange(rt.RTM_NEWRULE, nl.CREATE | nl.EXCLUSIVE, _pack_rule(rule))
 
 
 def delete_rule(rule: Rule) -> KernelChange:
+    """Delete a rule. ENOENT: the rule does not exist."""
     return KernelChange(rt.RTM_DELRULE, 0, _pack_rule(rule))
 
 
 def _parse_table(short: int, attribute: bytes | None) -> int:
-    """Return a table from its attribute: the field of the header holds 255 tables."""
+    """Return the number of a table, from the attribute if the message has one. The header field `short` has
+    one byte, too small for larger numbers."""
     return short if attribute is None else nl.parse_u32(attribute) or 0
 
 
@@ -181,7 +187,7 @@ def _parse_gateway(family: int, found: dict[int, bytes]) -> str | None:
     if rt.RTA_GATEWAY in found:
         return nl.parse_address(family, found[rt.RTA_GATEWAY])
     if rt.RTA_VIA in found:
-        # The gateway is of another family than the destination: IPv4 over IPv6 (RFC 5549).
+        # The gateway has another address family than the destination: IPv4 over IPv6 (RFC 5549).
         via = found[rt.RTA_VIA]
         return nl.parse_address(nl.unpack(_FAMILY, via)[0], via[_FAMILY.size :])
     return None

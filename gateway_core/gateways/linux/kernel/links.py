@@ -1,7 +1,7 @@
 """Links, addresses, counters and neighbours: parsers of the kernel's messages, and messages that change them.
 
-A function that adds, sets or deletes returns a message for `netlink.change`, and names the error number with
-which the kernel refuses it.
+A function that adds, sets or deletes returns a message for `netlink.change`. Its docstring names the error
+number with which the kernel refuses the message.
 """
 
 import errno
@@ -18,16 +18,16 @@ from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
 from gateway_core.gateways.linux.kernel.netlink import KernelChange, MalformedMessage, change, dump
 
-#: The kind of an IFB, as `ip link add ... type` says it.
+#: Kind of an IFB device, as in `ip link add ... type ifb`.
 IFB = "ifb"
-#: Group (linux/if_link.h, IFLA_GROUP) of the links that the gateway makes for subscribers, thousands of them.
-#: By this group, `packaging/udev.rules` has udev, systemd and networkd leave them alone.
+#: Group (linux/if_link.h, IFLA_GROUP) of the thousands of links that the gateway creates for subscribers.
+#: `packaging/udev.rules` makes udev, systemd and networkd ignore links of this group.
 SUBSCRIBER_GROUP = 0x47415400
-#: Group of a link that nobody put into another one.
+#: Group of a new link for which no other group is set.
 DEFAULT_GROUP = 0
-#: MTU of an IFB: below 1280, IPv6 is off (RFC 8200 section 5). The routes that IPv6 adds for each device
-#: are siblings of one node, which the kernel walks for each further one: after 10,000 devices, 10,000 more
-#: took 154 s instead of 2. What is redirected to a device is not held to its MTU.
+#: MTU of an IFB. Below 1280, the kernel switches IPv6 off on the device (RFC 8200 section 5). With IPv6, the
+#: kernel adds routes for each device as siblings of one node, and walks all siblings for each new route:
+#: after 10,000 devices, 10,000 more took 154 s instead of 2 s. The MTU does not limit redirected packets.
 _IFB_MTU = 1279
 
 _U16 = struct.Struct("=H")
@@ -40,30 +40,30 @@ _FAMILIES: dict[int, AddressFamily] = {
     socket.AF_INET: AddressFamily.INET,
     socket.AF_INET6: AddressFamily.INET6,
 }
-#: Tables of neighbours (linux/neighbour.h): one for each family, for all network namespaces.
+#: Neighbour tables (linux/neighbour.h). All network namespaces share the table of a family.
 _NEIGHBOUR_TABLES: dict[int, str] = {socket.AF_INET: "arp_cache", socket.AF_INET6: "ndisc_cache"}
-#: Request of netdevice(7) for the name of an index.
+#: ioctl of netdevice(7) that returns the device name of an interface index.
 _SIOCGIFNAME = 0x8910
 _IFREQ = struct.Struct("16si20x")
 
 
 class VlanTag(Record, frozen=True):
-    """Tag that a VLAN device adds."""
+    """VLAN tag that a VLAN device adds to the packets that it sends."""
 
     protocol: VlanProtocol
     id: int
 
 
 class Link(Record, frozen=True):
-    """Network device. `parent` and `master` are indexes in the same namespace."""
+    """Network device. `parent` and `master` are interface indexes in the same network namespace."""
 
     index: int
     name: str
-    #: As `ip link add ... type` says it; None for hardware.
+    #: Kind as in `ip link add ... type KIND`; None for hardware.
     kind: str | None
-    #: None for a device without one, as ppp.
+    #: None for a device without a MAC address, such as ppp.
     mac_address: str | None
-    #: The length of a packet includes an Ethernet header.
+    #: True if the length of a packet on the device includes an Ethernet header.
     has_ethernet_header: bool
     admin_state: AdminState
     oper_state: str
@@ -80,7 +80,8 @@ class Link(Record, frozen=True):
 
 
 class LinkEntry(NamedTuple):
-    """Fields of a link that a comparison of thousands needs: to parse all fields takes five times as long."""
+    """Fields of a link that are needed to compare thousands of links. Parsing all fields of a link takes five
+    times as long."""
 
     ifindex: int
     name: str
@@ -98,7 +99,7 @@ class Address(Record, frozen=True):
 
 
 def parse_link(body: bytes) -> Link:
-    """Return the link of an RTM_NEWLINK."""
+    """Parse an RTM_NEWLINK message into a link. Raises MalformedMessage."""
     _, type, index, flags, _ = nl.unpack(rt.IFINFOMSG, body)
     found = nl.split_attributes(body, rt.IFINFOMSG.size)
     if rt.IFLA_IFNAME not in found:
@@ -106,7 +107,7 @@ def parse_link(body: bytes) -> Link:
     info = nl.split_attributes(found.get(rt.IFLA_LINKINFO, b""))
     kind = nl.parse_text(info[rt.IFLA_INFO_KIND]) if rt.IFLA_INFO_KIND in info else None
     mac, operstate = found.get(rt.IFLA_ADDRESS, b""), found.get(rt.IFLA_OPERSTATE, b"\0")
-    # The parent of a veth is its peer.
+    # IFLA_LINK of a veth is the peer device, not a parent.
     carried = kind != "veth" and rt.IFLA_LINK_NETNSID not in found
     return Link(
         index=index,
@@ -126,23 +127,23 @@ def parse_link(body: bytes) -> Link:
 
 
 def parse_link_entry(body: bytes) -> LinkEntry:
-    """Return the link of an RTM_NEWLINK, as an entry."""
+    """Parse an RTM_NEWLINK message into a link entry. Raises MalformedMessage."""
     _, type, index, flags, _ = nl.unpack(rt.IFINFOMSG, body)
     name = nl.find_text(body, rt.IFINFOMSG.size, rt.IFLA_IFNAME)
     return LinkEntry(index, name, bool(flags & rt.IFF_UP), type == rt.ARPHRD_ETHER)
 
 
 def is_ifb(body: bytes) -> bool:
-    """Return True if an RTM_NEWLINK or RTM_DELLINK is about an IFB."""
+    """Return True if the device of an RTM_NEWLINK or RTM_DELLINK message is an IFB."""
     info = nl.split_attributes(body, rt.IFINFOMSG.size).get(rt.IFLA_LINKINFO, b"")
     return nl.parse_text(nl.split_attributes(info).get(rt.IFLA_INFO_KIND, b"")) == IFB
 
 
 def parse_address(body: bytes) -> Address:
-    """Return the address of an RTM_NEWADDR."""
+    """Parse an RTM_NEWADDR message into an address. Raises MalformedMessage."""
     family, prefix_length, _, _, index = nl.unpack(rt.IFADDRMSG, body)
     found = nl.split_attributes(body, rt.IFADDRMSG.size)
-    # With a peer, IFA_ADDRESS is the peer's.
+    # On a point-to-point link, IFA_ADDRESS is the peer's address.
     own = found.get(rt.IFA_LOCAL, found.get(rt.IFA_ADDRESS))
     if family not in _FAMILIES or own is None:
         raise MalformedMessage("an address has no family or value")
@@ -155,13 +156,14 @@ def parse_address(body: bytes) -> Address:
 
 
 def parse_statistics(body: bytes) -> tuple[int, InterfaceStats]:
-    """Return the index of a device and its counters, of an RTM_NEWSTATS."""
+    """Parse an RTM_NEWSTATS message into the index and the counters of a device. Raises MalformedMessage."""
     found = nl.split_attributes(body, rt.IF_STATS_MSG.size)
     return nl.unpack(rt.IF_STATS_MSG, body)[2], _parse_stats(found.get(rt.IFLA_STATS_LINK_64))
 
 
 def find_names(indexes: Iterable[int]) -> dict[int, str]:
-    """Return the names of devices by their index, without devices that are gone. Raises OSError."""
+    """Return a map from interface index to device name. Devices that no longer exist are left out. Raises
+    OSError."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as names:
         for index in indexes:
@@ -176,7 +178,8 @@ def find_names(indexes: Iterable[int]) -> dict[int, str]:
 
 
 def add_vlan(name: str, parent: int, tag: VlanTag, group: int) -> KernelChange:
-    """Add a VLAN device on a parent, and set it up. EEXIST: the name or the tag is taken."""
+    """Add a VLAN device on the parent device, and set the VLAN device up. EEXIST: the name or the tag is
+    already used."""
     ethertype = _ETHERTYPE.pack(_ETHERTYPES[tag.protocol])
     data = nl.pack_attribute(rt.IFLA_VLAN_ID, _U16.pack(tag.id)) + nl.pack_attribute(
         rt.IFLA_VLAN_PROTOCOL, ethertype
@@ -189,7 +192,7 @@ def add_vlan(name: str, parent: int, tag: VlanTag, group: int) -> KernelChange:
 
 
 def add_ifb(name: str) -> KernelChange:
-    """Add an IFB in SUBSCRIBER_GROUP, which is down and has no IPv6. EEXIST: the name is taken."""
+    """Add an IFB in SUBSCRIBER_GROUP, down and without IPv6. EEXIST: the name is already used."""
     body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.pack_text(rt.IFLA_IFNAME, name)
     body += nl.pack_u32(rt.IFLA_MTU, _IFB_MTU) + nl.pack_u32(rt.IFLA_GROUP, SUBSCRIBER_GROUP)
     body += nl.pack_attribute(rt.IFLA_LINKINFO, nl.pack_text(rt.IFLA_INFO_KIND, IFB))
@@ -197,27 +200,30 @@ def add_ifb(name: str) -> KernelChange:
 
 
 def set_up(ifindex: int) -> KernelChange:
+    """Set a link up. ENODEV: the link does not exist."""
     return KernelChange(rt.RTM_SETLINK, 0, rt.IFINFOMSG.pack(0, 0, ifindex, rt.IFF_UP, rt.IFF_UP))
 
 
 def set_down(ifindex: int) -> KernelChange:
+    """Set a link down. ENODEV: the link does not exist."""
     return KernelChange(rt.RTM_SETLINK, 0, rt.IFINFOMSG.pack(0, 0, ifindex, 0, rt.IFF_UP))
 
 
 def set_group(ifindex: int, group: int) -> KernelChange:
-    """Put a link into a group, which `delete_group` removes in one step."""
+    """Move a link into a group, whose links `delete_group` can delete in one step."""
     return _change_link(ifindex, nl.pack_u32(rt.IFLA_GROUP, group))
 
 
 def delete_group(group: int) -> KernelChange:
-    """Delete the links of a group. ENODEV: there are none."""
+    """Delete all links of a group. ENODEV: the group has no links."""
     body = rt.IFINFOMSG.pack(0, 0, 0, 0, 0) + nl.pack_u32(rt.IFLA_GROUP, group)
     return KernelChange(rt.RTM_DELLINK, 0, body)
 
 
 def enable_proxy_arp(ifindex: int) -> KernelChange:
-    """Make the kernel answer ARP requests on a device for addresses that it reaches by another (ip-sysctl).
-    The service of the core cannot write to /proc/sys."""
+    """Enable proxy ARP on a device (`proxy_arp` of ip-sysctl): the kernel answers ARP requests for addresses
+    that it reaches over another device. Set by netlink because the core's service cannot write to
+    /proc/sys."""
     setting = nl.pack_attribute(rt.IFLA_INET_CONF, nl.pack_u32(rt.IPV4_DEVCONF_PROXY_ARP, 1))
     return _change_link(
         ifindex, nl.pack_attribute(rt.IFLA_AF_SPEC, nl.pack_attribute(socket.AF_INET, setting))
@@ -225,7 +231,7 @@ def enable_proxy_arp(ifindex: int) -> KernelChange:
 
 
 def add_address(ifindex: int, address: IPv4Address) -> KernelChange:
-    """Add an address with /32. EEXIST: the link has it."""
+    """Add an IPv4 address with prefix length 32. EEXIST: the link already has the address."""
     body = rt.IFADDRMSG.pack(socket.AF_INET, address.max_prefixlen, 0, rt.RT_SCOPE_UNIVERSE, ifindex)
     body += nl.pack_attribute(rt.IFA_LOCAL, address.packed) + nl.pack_attribute(
         rt.IFA_ADDRESS, address.packed
@@ -234,12 +240,13 @@ def add_address(ifindex: int, address: IPv4Address) -> KernelChange:
 
 
 def add_ipv6_gateway(ifindex: int, address: IPv6Address) -> KernelChange:
-    """Add an address with /64, usable at once, without a route of the kernel. EEXIST: the link has it."""
+    """Add an IPv6 address with prefix length 64, without duplicate address detection and without the kernel's
+    prefix route. EEXIST: the link already has the address."""
     return KernelChange(rt.RTM_NEWADDR, nl.CREATE | nl.EXCLUSIVE, _pack_ipv6_gateway(ifindex, address))
 
 
 def delete_ipv6_gateway(ifindex: int, address: IPv6Address) -> KernelChange:
-    """Delete an address with /64. EADDRNOTAVAIL: the link does not have it."""
+    """Delete an IPv6 address with prefix length 64. EADDRNOTAVAIL: the link does not have the address."""
     return KernelChange(rt.RTM_DELADDR, 0, _pack_ipv6_gateway(ifindex, address))
 
 
@@ -264,7 +271,7 @@ def _parse_tag(found: dict[int, bytes]) -> VlanTag:
 
 
 def _parse_stats(data: bytes | None) -> InterfaceStats:
-    """Return the counters of a struct rtnl_link_stats64; zeros without one."""
+    """Parse a struct rtnl_link_stats64 into counters; all zero if `data` is None."""
     if data is None:
         return InterfaceStats()
     rx_packets, tx_packets, rx_bytes, tx_bytes, rx_errors, tx_errors, rx_dropped, tx_dropped = nl.unpack(
@@ -276,9 +283,12 @@ def _parse_stats(data: bytes | None) -> InterfaceStats:
 
 
 def read_thresholds(family: int) -> tuple[int, ...] | None:
-    """Return the three thresholds of a table (`gc_thresh` of ip-sysctl): up to the first, all neighbours
-    stay; above the second, those not in use go within seconds; above the third, no new one is reached. None
-    where the kernel does without IPv6. Raises KernelError."""
+    """Return the three thresholds of a family's neighbour table (`gc_thresh1` to `gc_thresh3` of ip-sysctl).
+
+    Up to the first threshold, the kernel removes no neighbour. Above the second, unused neighbours are
+    removed within seconds. Above the third, no neighbour can be added. Return None if the kernel has no
+    table for the family, as without IPv6. Raises KernelError.
+    """
     found = dump(
         "read the neighbour tables", rt.RTM_GETNEIGHTBL, rt.NDTMSG.pack(family, 0), _parse_thresholds
     )
@@ -286,8 +296,9 @@ def read_thresholds(family: int) -> tuple[int, ...] | None:
 
 
 def raise_thresholds(neighbours: int) -> bool:
-    """Make each table keep `neighbours`, and reach four times as many. A higher threshold stays. Return False
-    if nothing was changed. Raises KernelError, with ENOENT in another network namespace than the first."""
+    """Raise the thresholds of each neighbour table: the kernel then keeps `neighbours` entries, and allows
+    four times as many. A higher existing threshold stays. Return False if no threshold was changed. Raises
+    KernelError, with the code ENOENT outside the initial network namespace."""
     is_changed = False
     wanted = (neighbours, 2 * neighbours, 4 * neighbours)
     for family, name in _NEIGHBOUR_TABLES.items():
@@ -303,7 +314,8 @@ def raise_thresholds(neighbours: int) -> bool:
 
 
 def _parse_thresholds(body: bytes) -> tuple[int, ...] | None:
-    """Return the thresholds of a table; None for the settings of a device."""
+    """Parse an RTM_NEWNEIGHTBL message into the thresholds of the table; None if the message has only the
+    settings of one device."""
     found = nl.split_attributes(body, rt.NDTMSG.size)
     values = [nl.parse_u32(found.get(number)) for number in range(rt.NDTA_THRESH1, rt.NDTA_THRESH1 + 3)]
     known = tuple(value for value in values if value is not None)
@@ -311,7 +323,7 @@ def _parse_thresholds(body: bytes) -> tuple[int, ...] | None:
 
 
 def is_device(name: str) -> bool:
-    """Return True if the network namespace of the calling thread has a link of this name."""
+    """Return True if the network namespace of the calling thread has a link with this name."""
     try:
         socket.if_nametoindex(name)
     except OSError:

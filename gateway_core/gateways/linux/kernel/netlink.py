@@ -1,10 +1,11 @@
 """Messages of netlink (RFC 3549 section 2.2), and their exchange with the kernel.
 
-Each exchange has a socket of its own: any thread may call, and no reply belongs to another exchange. The
-network namespace is that of the calling thread. Many changes, or queries of single things, go in one
-datagram: what thousands of sessions need must be there within seconds.
+Each exchange uses its own socket, so any thread may call, and a reply always belongs to the caller's own
+exchange. An exchange uses the network namespace of the calling thread. One datagram carries many changes or
+queries, so that the state of thousands of sessions is set within seconds.
 
-The parsers of the kernel's messages are pure functions. Any bytes give a value or a `MalformedMessage`.
+The parsers of the kernel's messages are pure functions. Any input gives a value or raises
+`MalformedMessage`.
 """
 
 import errno
@@ -24,28 +25,28 @@ ERROR, DONE = 2, 3
 REQUEST, ACK, ECHO = 0x01, 0x04, 0x08
 DUMP = 0x300
 REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
-#: The kernel's tables changed during a dump: entries may be missing.
+#: Flag of a dump during which the kernel's tables changed: entries may be missing.
 INTERRUPTED = 0x10
 #: Sequence numbers of the core's changes and queries. The kernel sends the replies to some queries to all
-#: listeners for events: an event with the number of queries is no change.
+#: event listeners: an event with QUERY_SEQUENCE is such a reply and reports no change.
 _CHANGE_SEQUENCE, QUERY_SEQUENCE = 0, 0x47415445
-#: By the family of addresses.
+#: Length of an address by address family.
 ADDRESS_BYTES: dict[int, int] = {socket.AF_INET: 4, socket.AF_INET6: 16}
 #: The kernel fills 32 KiB at most, unless one message is larger.
 MAX_DATAGRAM_BYTES = 1 << 18
 
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
-#: The type of an attribute, without the bits for nested attributes and for network byte order.
+#: Mask of an attribute's type: without the flag bits for nested attributes and for network byte order.
 _TYPE_MASK = 0x3FFF
 _U32 = struct.Struct("=I")
 _CODE = struct.Struct("=i")
 _SOL_NETLINK, _CAP_ACK, _STRICT = 270, 10, 12
-#: Attempts at a dump that changes interrupt.
+#: Attempts at a dump that is interrupted by changes.
 _DUMP_ATTEMPTS = 4
-#: Changes, and queries, in one datagram: the replies fit into the buffer of a socket.
+#: Maximum number of changes or queries in one datagram, so that the replies fit into the socket's buffer.
 _CHANGES_PER_DATAGRAM, _QUERIES_PER_DATAGRAM = 256, 64
-#: The kernel takes twice as many bytes, and counts 768 for an acknowledgement.
+#: The kernel doubles this number, and counts 768 bytes for each acknowledgement.
 _BUFFER_BYTES = 1 << 18
 
 #: Type, flags, sequence number and body.
@@ -53,7 +54,7 @@ Message = tuple[int, int, int, bytes]
 
 
 class KernelChange(NamedTuple):
-    """Message that changes the kernel's network."""
+    """Netlink message that changes the kernel's network configuration."""
 
     type: int
     flags: int
@@ -61,7 +62,8 @@ class KernelChange(NamedTuple):
 
 
 class KernelError(GatewayApiError):
-    """Refusal of the kernel. `step` is a verb and an object, `code` the error number, None without one."""
+    """Refusal of a change or query by the kernel. `step` is a verb and an object, such as `read the links`.
+    `code` is the error number, or None if the kernel gave no error number."""
 
     def __init__(self, step: str, reason: object, code: int | None = None) -> None:
         self.code = code
@@ -69,41 +71,44 @@ class KernelError(GatewayApiError):
 
     @staticmethod
     def of(step: str, code: int) -> "KernelError":
-        """Return the error for an error number."""
+        """Return the exception for an error number: NoDevice for ENODEV."""
         kind = NoDevice if code == errno.ENODEV else KernelError
         return kind(step, os.strerror(code), code)
 
 
 class NoDevice(KernelError):
-    """Refusal because a device does not exist, or no longer."""
+    """Refusal by the kernel because a device does not exist."""
 
 
 class MalformedMessage(KernelError, UnreadableEntry):
-    """Message that the kernel doesn't send."""
+    """Message that is not in the format of the kernel's messages. `rule` says what is wrong."""
 
     def __init__(self, rule: str) -> None:
         super().__init__("read a netlink message", rule)
 
 
 def pack_request(type: int, flags: int, sequence: int, body: bytes) -> bytes:
+    """Return a netlink request: header and body."""
     return _HEADER.pack(_HEADER.size + len(body), type, REQUEST | flags, sequence, 0) + body
 
 
 def pack_attribute(type: int, value: bytes) -> bytes:
+    """Return an attribute, padded to a multiple of four bytes."""
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), type) + value + bytes(-len(value) % 4)
 
 
 def pack_u32(type: int, value: int) -> bytes:
+    """Return an attribute with a 32-bit number."""
     return pack_attribute(type, _U32.pack(value))
 
 
 def pack_text(type: int, value: str) -> bytes:
-    """Return an attribute with a text, and the zero byte that ends it."""
+    """Return an attribute with a null-terminated text."""
     return pack_attribute(type, value.encode() + b"\0")
 
 
 def split_messages(data: bytes) -> Iterator[Message]:
-    """Yield the messages of one datagram."""
+    """Yield the messages of one datagram. Raises MalformedMessage."""
     offset, end = 0, len(data)
     while offset < end:
         if end - offset < _HEADER.size:
@@ -116,7 +121,8 @@ def split_messages(data: bytes) -> Iterator[Message]:
 
 
 def split_attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
-    """Return the values of attributes by their type: of several with one type, the last."""
+    """Return a map from attribute type to value, for the attributes from `offset` to the end of `data`. If
+    several attributes have the same type, the last one counts. Raises MalformedMessage."""
     found = {}
     end = len(data)
     unpack = _ATTRIBUTE.unpack_from
@@ -132,7 +138,8 @@ def split_attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
 
 
 def find_text(data: bytes, offset: int, type: int) -> str:
-    """Return the text of the first attribute. To split all attributes takes five times as long."""
+    """Return the text of the attribute with this type. The search is five times as fast as `split_attributes`
+    when the attribute is the first. Raises MalformedMessage if the attribute is missing."""
     if len(data) >= offset + _ATTRIBUTE.size:
         length, first = _ATTRIBUTE.unpack_from(data, offset)
         if first == type and length <= len(data) - offset:
@@ -144,33 +151,35 @@ def find_text(data: bytes, offset: int, type: int) -> str:
 
 
 def unpack(form: struct.Struct, data: bytes, offset: int = 0) -> tuple[int, ...]:
-    """Return the numbers at the start of a structure: a later kernel may have appended to it."""
+    """Return the numbers of the structure `form` at `offset`. Bytes after the structure are ignored: a later
+    kernel may have appended fields. Raises MalformedMessage."""
     if len(data) - offset < form.size:
         raise MalformedMessage("a structure is cut off")
     return form.unpack_from(data, offset)
 
 
 def parse_u32(data: bytes | None) -> int | None:
-    """Return the number of an attribute; None for an absent one."""
+    """Return the 32-bit number of an attribute; None for an absent attribute."""
     return None if data is None else unpack(_U32, data)[0]
 
 
 def parse_text(data: bytes) -> str:
-    """Return a text without its zero byte. What isn't UTF-8 appears as backslash and number."""
+    """Return the text before the first null byte. Bytes that are not UTF-8 become escapes such as `\\xff`."""
     return data.partition(b"\0")[0].decode(errors="backslashreplace")
 
 
 def parse_address(family: int, data: bytes) -> str:
+    """Return the text of an IPv4 or IPv6 address. Raises MalformedMessage for a wrong length."""
     if len(data) != ADDRESS_BYTES.get(family):
         raise MalformedMessage("an address has the wrong length")
     return socket.inet_ntop(family, data)
 
 
 def _make_entry_reader(kind: str, entries: str) -> EntryReader:
-    return EntryReader("kernel", kind, f"the {entries} of the kernel", "such a one counts as absent")
+    return EntryReader("kernel", kind, f"the {entries} of the kernel", "unreadable entries count as absent")
 
 
-#: By the type of the query.
+#: Reader of the entries in the replies, by the type of the query.
 _ENTRY_READERS = {
     rt.RTM_GETLINK: _make_entry_reader("link", "links"),
     rt.RTM_GETSTATS: _make_entry_reader("counters", "counters of links"),
@@ -184,7 +193,8 @@ _ENTRY_READERS = {
 
 
 class Reply(NamedTuple):
-    """Reply of the kernel to one message: its error number, 0 for none, and the bodies of what it told."""
+    """Reply of the kernel to one request. `code` is the error number, 0 for success. `bodies` are the bodies
+    of the messages before the end of the reply."""
 
     code: int
     bodies: list[bytes]
@@ -202,9 +212,12 @@ def dump(
     parse: Callable[[bytes], T],
     key: Callable[[T], Hashable] = _get_itself,
 ) -> list[T]:
-    """Return all entries of the kernel that can be read. When changes interrupt each attempt, return the
-    entries of all attempts, by their key: an entry that went may be there, and one that stays is missing only
-    if each attempt has missed it. Raises KernelError."""
+    """Return all readable entries of a dump. Raises KernelError.
+
+    When the kernel's tables change during each attempt, return the entries of all attempts, without
+    duplicates by `key`. Such a result may include entries that have been deleted meanwhile, and lacks an
+    existing entry only if every attempt missed the entry.
+    """
     found: dict[Hashable, T] = {}
     for _ in range(_DUMP_ATTEMPTS):
         (reply,) = _exchange(step, [pack_request(type, DUMP, QUERY_SEQUENCE, body)])
@@ -222,8 +235,9 @@ def dump(
 def query(
     step: str, type: int, flags: int, bodies: Sequence[bytes], parse: Callable[[bytes], T], absent: Set[int]
 ) -> list[T | None]:
-    """Return the object that each query is about; None where the kernel refuses the query with a number of
-    `absent` or sends nothing, and for an unreadable object. Raises KernelError for any other refusal."""
+    """Return the object of each query. The result is None for a query that the kernel refuses with an error
+    number in `absent`, for an empty reply, and for an unreadable object. Raises KernelError for any other
+    refusal."""
     requests = [pack_request(type, flags | ACK, QUERY_SEQUENCE, body) for body in bodies]
     found: list[T | None] = []
     for body, reply in zip(bodies, _exchange(step, requests, _QUERIES_PER_DATAGRAM), strict=True):
@@ -235,16 +249,16 @@ def query(
 
 
 def try_changes(step: str, changes: Sequence[KernelChange]) -> list[int]:
-    """Make changes in this order, each by itself. Return an error number for each, 0 for one that was made.
-    Raises KernelError when the socket fails."""
+    """Try each change, in this order. Return the error number of each change, 0 for success. Raises
+    KernelError only when the socket fails."""
     requests = [pack_request(each.type, each.flags | ACK, _CHANGE_SEQUENCE, each.body) for each in changes]
     return [reply.code for reply in _exchange(step, requests, _CHANGES_PER_DATAGRAM)]
 
 
 def change(step: str, *changes: KernelChange, accept: Container[int] = ()) -> list[bool]:
-    """Make changes in this order. Return False for each that the kernel refused with a number to accept, such
-    as EEXIST for a thing that is there. Raises KernelError for the first other refusal, NoDevice if a device
-    is gone; the changes after it are made all the same."""
+    """Apply changes in this order. Return a list with True for each applied change, and False for each change
+    that the kernel refused with an error number in `accept`, such as EEXIST. All changes are tried before the
+    first other refusal is raised as KernelError, or as NoDevice if a device does not exist."""
     codes = try_changes(step, changes)
     for code in codes:
         if code and code not in accept:
@@ -253,12 +267,12 @@ def change(step: str, *changes: KernelChange, accept: Container[int] = ()) -> li
 
 
 def _exchange(step: str, requests: Sequence[bytes], per_datagram: int = 1) -> list[Reply]:
-    """Send requests, and return the reply to each. A request is a dump or wants an acknowledgement. The
-    kernel handles one request after the other, and ends each reply with DONE or ERROR."""
+    """Send requests, and return the reply to each request. Every request must be a dump or have the flag ACK:
+    the kernel then ends each reply with DONE or ERROR. The kernel handles requests in order."""
     replies: list[Reply] = []
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
-            # So that the kernel filters by table, and refuses what it doesn't understand.
+            # Strict checking: the kernel filters by table, and refuses attributes that it does not know.
             kernel.setsockopt(_SOL_NETLINK, _STRICT, 1)
             # An acknowledgement of an error doesn't repeat the request.
             kernel.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)

@@ -1,8 +1,8 @@
 """Queueing disciplines and redirects (tc(8)): parsers of the kernel's messages, and messages that change
 them.
 
-A function that adds or deletes returns a message for `netlink.change`, and names the error number with which
-the kernel refuses it.
+A function that adds or deletes returns a message for `netlink.change`. Its docstring names the error number
+with which the kernel refuses the message.
 """
 
 import socket
@@ -14,7 +14,7 @@ from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
 from gateway_core.gateways.linux.kernel.netlink import KernelChange, MalformedMessage
 
-#: The parents of a device's own qdiscs.
+#: Parents of the root qdisc and of the ingress qdisc of a device.
 ROOT, INGRESS = rt.TC_H_ROOT, rt.TC_H_INGRESS
 #: The handle of the ingress qdisc, which is the parent of its filters.
 INGRESS_HANDLE = 0xFFFF0000
@@ -25,8 +25,8 @@ _FIRST_ACTION = 1
 
 
 class TbfLimit(Record, frozen=True):
-    """Limit of TBF (tc-tbf(8)). The rate is in bytes per second, overhead and mpu in bytes. The burst is
-    the time that its bytes take at this rate, in ticks."""
+    """Rate limit of a TBF qdisc (tc-tbf(8)). `rate` is in bytes per second, `overhead` and `mpu` are in
+    bytes. `burst` is the time, in ticks, that the bytes of the burst take at this rate."""
 
     rate: int
     overhead: int
@@ -35,7 +35,7 @@ class TbfLimit(Record, frozen=True):
 
 
 class Qdisc(Record, frozen=True):
-    """Queueing discipline. `bucket` is the limit of TBF."""
+    """Queueing discipline. `bucket` is the rate limit of a TBF; None for any other kind."""
 
     kind: str
     handle: int
@@ -43,7 +43,8 @@ class Qdisc(Record, frozen=True):
 
 
 class QdiscEntry(NamedTuple):
-    """Fields of a qdisc that a comparison of tens of thousands needs, with the index of its device."""
+    """Fields of a qdisc that are needed to compare tens of thousands of qdiscs. `ifindex` is the index of the
+    device."""
 
     ifindex: int
     parent: int
@@ -52,27 +53,28 @@ class QdiscEntry(NamedTuple):
 
 
 class PacketFilter(Record, frozen=True):
-    """Filter of a device. `redirect` is the index of the device that gets every packet; None for a filter
-    that does anything else, 0 when that device is gone."""
+    """Packet filter of a device. `redirect` is the index of the device to which every packet is redirected: 0
+    if the target device is deleted, None if the filter is no such redirect."""
 
     priority: int
     redirect: int | None
 
 
 def parse_qdisc(body: bytes) -> Qdisc:
-    """Return the qdisc of an RTM_NEWQDISC."""
+    """Parse an RTM_NEWQDISC message into a qdisc. Raises MalformedMessage."""
     handle, _, kind, options = _split_message(body)
     return Qdisc(kind, handle, _parse_limit(nl.split_attributes(options)) if kind == "tbf" else None)
 
 
 def parse_qdisc_entry(body: bytes) -> QdiscEntry:
-    """Return the qdisc of an RTM_NEWQDISC, as an entry."""
+    """Parse an RTM_NEWQDISC message into a qdisc entry. Raises MalformedMessage."""
     _, ifindex, handle, parent, _ = nl.unpack(rt.TCMSG, body)
     return QdiscEntry(ifindex, parent, handle, nl.find_text(body, rt.TCMSG.size, rt.TCA_KIND))
 
 
 def parse_filter(body: bytes) -> PacketFilter | None:
-    """Return the filter of an RTM_NEWTFILTER; None for a part of one, such as a hash table of u32."""
+    """Parse an RTM_NEWTFILTER message into a filter; None if the message has only a part of a filter, such as
+    a hash table of u32. Raises MalformedMessage."""
     handle, info, kind, options = _split_message(body)
     # A u32 filter comes in three messages: its hash list and hash table have no item number.
     if kind == "u32" and not handle & 0xFFF:
@@ -81,13 +83,14 @@ def parse_filter(body: bytes) -> PacketFilter | None:
 
 
 def count_ticks(size: int, rate: int) -> int:
-    """Return the time of `size` bytes at `rate` bytes per second, in ticks of the kernel, at most 4.2 s."""
+    """Return the time that `size` bytes take at `rate` bytes per second, in ticks of the kernel, at most
+    4.2 s."""
     return min(round(size / rate * 1e9 / rt.TICK), _MAX_U32 // rt.TICK)
 
 
 def add_tbf(ifindex: int, handle: int, bucket: TbfLimit, limit: int) -> KernelChange:
-    """Add TBF as the root of a device, with a plain queue of at most `limit` bytes. TBF drops packets that
-    are larger than its burst. Another queue takes the place of the plain one."""
+    """Add TBF as the root qdisc of a device, with a FIFO of at most `limit` bytes. TBF drops packets that are
+    larger than the burst. A child qdisc that is added later replaces the FIFO."""
     rate = min(bucket.rate, _MAX_U32)
     parameters = rt.TC_TBF_QOPT.pack(
         rt.TC_LINKLAYER_ETHERNET, bucket.overhead, bucket.mpu, rate, limit, bucket.burst
@@ -99,30 +102,33 @@ def add_tbf(ifindex: int, handle: int, bucket: TbfLimit, limit: int) -> KernelCh
 
 
 def make_replacing(change: KernelChange) -> KernelChange:
-    """Return the change that adds a qdisc also where there is one. A qdisc with another handle goes in the
-    same step; one with the same handle and kind changes in place. EINVAL: the handle alone is the same."""
+    """Return a change that adds the qdisc of `change` and replaces an existing qdisc. A qdisc with another
+    handle is deleted in the same step; a qdisc with the same handle and kind is changed in place. EINVAL: the
+    existing qdisc has the same handle but another kind."""
     return change._replace(flags=nl.CREATE | nl.REPLACE)
 
 
 def add_fq_codel(ifindex: int, parent: int, handle: int, flows: int, memory: int) -> KernelChange:
-    """Add fq_codel, whose packets take at most `memory` bytes. ENOENT: the kernel has no fq_codel."""
+    """Add fq_codel with `flows` flows, whose packets use at most `memory` bytes. ENOENT: the kernel has no
+    fq_codel."""
     options = nl.pack_u32(rt.TCA_FQ_CODEL_FLOWS, flows)
     options += nl.pack_u32(rt.TCA_FQ_CODEL_MEMORY_LIMIT, memory)
     return _add_qdisc(ifindex, parent, handle, "fq_codel", options)
 
 
 def add_ingress(ifindex: int) -> KernelChange:
+    """Add the ingress qdisc of a device. EEXIST: the device already has an ingress qdisc."""
     return _add_qdisc(ifindex, INGRESS, INGRESS_HANDLE, "ingress", b"")
 
 
 def delete_qdisc(ifindex: int, parent: int, found: Qdisc) -> KernelChange:
-    """Delete a qdisc. ENOENT, EINVAL: another qdisc, or none, is there."""
+    """Delete a qdisc. ENOENT or EINVAL: the parent has no qdisc, or another one."""
     return KernelChange(rt.RTM_DELQDISC, 0, _pack_message(ifindex, parent, found.handle, found.kind, b""))
 
 
 def add_redirect(ifindex: int, priority: int, target: int) -> KernelChange:
-    """Redirect every packet that arrives on a device with an ingress qdisc to another device. u32: some
-    kernels have no matchall."""
+    """Redirect every packet that arrives on a device to the device `target`. The device needs an ingress
+    qdisc. The filter is u32, because some kernels have no matchall."""
     mirred = rt.TC_MIRRED.pack(rt.TC_ACT_STOLEN, rt.TCA_EGRESS_REDIR, target)
     action = nl.pack_text(rt.TCA_ACT_KIND, "mirred")
     action += nl.pack_attribute(rt.TCA_ACT_OPTIONS, nl.pack_attribute(rt.TCA_MIRRED_PARMS, mirred))
@@ -134,7 +140,7 @@ def add_redirect(ifindex: int, priority: int, target: int) -> KernelChange:
 
 
 def delete_redirects(ifindex: int, priority: int) -> KernelChange:
-    """Delete the filters of a priority, for packets that arrive."""
+    """Delete all filters with this priority from the ingress qdisc of a device."""
     body = _pack_message(ifindex, INGRESS_HANDLE, 0, "u32", b"", _pack_info(priority))
     return KernelChange(rt.RTM_DELTFILTER, 0, body)
 
@@ -154,7 +160,7 @@ def _pack_info(priority: int) -> int:
 
 
 def _split_message(body: bytes) -> tuple[int, int, str, bytes]:
-    """Return handle, information, kind and options."""
+    """Return the handle, the `tcm_info` field, the kind and the options of a traffic-control message."""
     _, _, handle, _, info = nl.unpack(rt.TCMSG, body)
     found = nl.split_attributes(body, rt.TCMSG.size)
     if rt.TCA_KIND not in found:

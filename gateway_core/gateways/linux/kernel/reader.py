@@ -1,4 +1,4 @@
-"""Reader of the kernel's links, addresses, routes, rules and qdiscs, many at once."""
+"""Reader of the kernel's links, addresses, routes, policy rules and qdiscs."""
 
 import errno
 import socket
@@ -19,30 +19,31 @@ _64_BIT_COUNTERS = rt.IF_STATS_MSG.pack(socket.AF_UNSPEC, 0, 0, 1 << (rt.IFLA_ST
 
 
 class KernelReader:
-    """Reader of the calling thread's network namespace. Thread-safe. Methods raise KernelError."""
+    """Reader of the network state in the namespace of the calling thread. Thread-safe. All methods raise
+    KernelError."""
 
     def read_links(self) -> dict[int, links.Link]:
-        """Return all links, by index."""
+        """Return a map from interface index to link, for all links."""
         found = dump("read the links", rt.RTM_GETLINK, _ANY_LINK, links.parse_link, lambda link: link.index)
         return {link.index: link for link in found}
 
     def find_link(self, name: str) -> links.Link:
-        """Return the link of this name. Raises NoDevice for an unknown name."""
+        """Return the link with this name. Raises NoDevice if no link has the name."""
         (found,) = self.find_links([name])
         if found is None:
             raise NoDevice(f"find the link {name}", "there is none", errno.ENODEV)
         return found
 
     def find_links(self, names: Sequence[str]) -> list[links.Link | None]:
-        """Return the links of names, None for each name that is unknown, or whose link cannot be read."""
+        """Return the link for each name; None for a name without a link, or with an unreadable link."""
         bodies = [_ANY_LINK + nl.pack_text(rt.IFLA_IFNAME, name) for name in names]
-        # A name that no link can have is one that no link has.
+        # An invalid name, such as one that is too long, counts as a name without a link.
         unknown = {errno.ENODEV, errno.ERANGE, errno.EINVAL}
         return query("find a link", rt.RTM_GETLINK, 0, bodies, links.parse_link, unknown)
 
     def read_statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
-        """Return the index and the counters of all links, by name. The dump of statistics takes a tenth of
-        the time of one of the links, each of which has 1,400 bytes, but has no names."""
+        """Return a map from link name to interface index and counters, for all links. A dump of the
+        statistics takes a tenth of the time of a dump of the links, but does not have the names."""
         step, parse = "read the counters", links.parse_statistics
         found = dict(dump(step, rt.RTM_GETSTATS, _64_BIT_COUNTERS, parse, lambda entry: entry[0]))
         try:
@@ -51,21 +52,22 @@ class KernelReader:
             raise KernelError(step, error.strerror, error.errno) from error
 
     def read_link_entries(self) -> dict[str, links.LinkEntry]:
-        """Return all links by name, as entries."""
+        """Return a map from link name to link entry, for all links."""
         body = _ANY_LINK + nl.pack_u32(rt.IFLA_EXT_MASK, rt.RTEXT_FILTER_SKIP_STATS)
         parse = links.parse_link_entry
         found = dump("read the links", rt.RTM_GETLINK, body, parse, lambda link: link.ifindex)
         return {link.name: link for link in found}
 
     def read_qdisc_entries(self) -> list[qdiscs.QdiscEntry]:
-        """Return the qdiscs of all devices, as entries."""
+        """Return the entries of all qdiscs, on all devices."""
         body = rt.TCMSG.pack(0, 0, 0, 0, 0)
         return dump("read the qdiscs", rt.RTM_GETQDISC, body, qdiscs.parse_qdisc_entry)
 
     def read_fib_entries(
         self, family: int, protocol: int, table: int | None = None, ifindex: int | None = None
     ) -> list[fib.FibEntry]:
-        """Return the routes of a protocol (0 is any), of all tables or one, over all devices or one."""
+        """Return the routes of an address family that have this routing protocol; 0 stands for any protocol.
+        `table` and `ifindex` select one table or device; None stands for all."""
         body = rt.RTMSG.pack(family, 0, 0, 0, 0, protocol, 0, 0, 0)
         for type, value in ((rt.RTA_TABLE, table), (rt.RTA_OIF, ifindex)):
             if value is not None:
@@ -79,7 +81,8 @@ class KernelReader:
         return [address for addresses in found for address in addresses]
 
     def read_routes(self, tables: Iterable[int]) -> list[fib.RouteEntry]:
-        """Return the IPv4 and IPv6 routes of the tables, without the entries of the cache."""
+        """Return the IPv4 and IPv6 routes of the tables, without cached routes. Unknown tables have no
+        routes."""
         found: list[fib.RouteEntry] = []
         for table in tables:
             for family in _FAMILIES:
@@ -93,15 +96,15 @@ class KernelReader:
         return dump("read the policy rules", rt.RTM_GETRULE, body, fib.parse_rule)
 
     def find_qdiscs(self, places: Sequence[tuple[int, int]]) -> list[qdiscs.Qdisc | None]:
-        """Return the qdiscs at places: the index of a device, and the parent. None for each place without a
-        qdisc or device, and for the kernel's invisible default."""
+        """Return the qdisc at each place. A place is an interface index and a parent. The result is None for
+        a place without a device or qdisc, and for the kernel's invisible default qdisc."""
         bodies = [rt.TCMSG.pack(0, ifindex, 0, parent, 0) for ifindex, parent in places]
         absent, parse = {errno.ENOENT, errno.ENODEV}, qdiscs.parse_qdisc
-        # Without an echo, the kernel sends the reply to listeners for events alone.
+        # Without the flag ECHO, the kernel sends the reply only to event listeners.
         return query("read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, parse, absent)
 
     def read_filters(self, ifindex: int) -> list[qdiscs.PacketFilter]:
-        """Return the filters of a device's ingress qdisc; none without the qdisc."""
+        """Return the filters of a device's ingress qdisc; an empty list without an ingress qdisc."""
         step = f"read the filters of link {ifindex}"
         body = rt.TCMSG.pack(0, ifindex, 0, qdiscs.INGRESS_HANDLE, 0)
         try:
@@ -117,7 +120,7 @@ def _dump_routes(step: str, body: bytes, parse: Callable[[bytes], T]) -> list[T]
     try:
         return dump(step, rt.RTM_GETROUTE, body, parse)
     except KernelError as error:
-        # There is no such table.
+        # The table does not exist.
         if error.code == errno.ENOENT:
             return []
         raise

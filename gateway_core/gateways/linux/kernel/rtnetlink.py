@@ -2,7 +2,7 @@
 
 import struct
 
-# linux/rtnetlink.h: types of messages. Those of one kind are four in a row, from a multiple of four.
+# linux/rtnetlink.h: types of messages. Each kind of object has four types, starting at a multiple of four.
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK = 16, 17, 18, 19
 RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
@@ -60,11 +60,11 @@ TCMSG = struct.Struct("=BxxxiIII")
 TC_H_ROOT, TC_H_INGRESS = 0xFFFFFFFF, 0xFFFFFFF1
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_TBF_PARMS, TCA_TBF_RATE64 = 1, 4
-#: struct tc_tbf_qopt: link layer, overhead, least size and rate (struct tc_ratespec), no peak rate, the bytes
-#: that wait, the burst in ticks.
+#: struct tc_tbf_qopt: link layer, overhead, minimum packet size and rate (struct tc_ratespec), no peak rate,
+#: the limit of queued bytes, the burst in ticks.
 TC_TBF_QOPT = struct.Struct("=xBHxxHI12xII4x")
 TC_LINKLAYER_ETHERNET = 1
-#: Nanoseconds of a tick (PSCHED_SHIFT of net/pkt_sched.h).
+#: Length of a tick in nanoseconds (PSCHED_SHIFT of net/pkt_sched.h).
 TICK = 64
 TCA_FQ_CODEL_FLOWS = 5
 TCA_FQ_CODEL_MEMORY_LIMIT = 9
@@ -75,7 +75,7 @@ TC_U32_SEL = struct.Struct("=BxB13x")
 TC_U32_KEY = struct.Struct("=I12x")
 TC_U32_TERMINAL = 1
 TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 1, 2, 2
-#: struct tc_mirred: what becomes of the packet here, what mirred does, and the index.
+#: struct tc_mirred: the action on the original packet, the action of mirred, and the index of the target.
 TC_MIRRED = struct.Struct("=8xi8xiI")
 TC_ACT_STOLEN, TCA_EGRESS_REDIR = 4, 1
 ETH_P_ALL, ETH_P_8021Q, ETH_P_8021AD = 3, 0x8100, 0x88A8

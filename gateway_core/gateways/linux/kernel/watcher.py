@@ -1,4 +1,5 @@
-"""Events of the kernel: links, addresses, routes, policy rules and qdiscs change, or rules of nftables."""
+"""Events of the kernel: changes of links, addresses, routes, policy rules and qdiscs, and of nftables
+rules."""
 
 import errno
 import logging
@@ -21,14 +22,14 @@ from gateway_core.gateways.linux.kernel.netlink import MAX_DATAGRAM_BYTES, Kerne
 
 
 class Changed(Enum):
-    """Part of the kernel's state that is to be read again."""
+    """Part of the kernel's network state that has changed and must be read again."""
 
-    #: Without IFBs.
+    #: Links except IFBs.
     LINKS = auto()
     IFBS = auto()
     ADDRESSES = auto()
     ROUTES = auto()
-    #: With filters.
+    #: Qdiscs and filters.
     QDISCS = auto()
     #: IPv4 policy rules.
     RULES = auto()
@@ -45,8 +46,8 @@ _MULTICAST_GROUPS = {
     Changed.RULES: rt.RTMGRP_IPV4_RULE,
 }
 _LINK_TYPE = rt.RTM_NEWLINK >> 2
-#: By the type of a message, which is one of four in a row. A link that goes down takes its IPv4 routes along,
-#: and the kernel sends no message for them.
+#: Changed parts by the type of a message, divided by four: each kind of object has four types. The IPv4
+#: routes of a link disappear when the link goes down, and the kernel sends no message for these routes.
 _CHANGED_BY_TYPE = {
     _LINK_TYPE: frozenset({Changed.LINKS, Changed.ROUTES}),
     rt.RTM_NEWADDR >> 2: frozenset({Changed.ADDRESSES}),
@@ -55,27 +56,29 @@ _CHANGED_BY_TYPE = {
     rt.RTM_NEWQDISC >> 2: frozenset({Changed.QDISCS}),
     rt.RTM_NEWTFILTER >> 2: frozenset({Changed.QDISCS}),
 }
-#: No session and no VLAN is on an IFB, and no route leads over it.
+#: An event of an IFB concerns no session, VLAN or route.
 _IFB_CHANGED = frozenset({Changed.IFBS})
 _NOTHING: frozenset[Changed] = frozenset()
 #: linux/netlink.h and linux/netfilter/nfnetlink.h: the protocol, and the bit of NFNLGRP_NFTABLES.
 _NETLINK_NETFILTER, _NFTABLES_GROUP = 12, 1 << 6
-#: linux/netfilter/nf_tables.h, of NFNL_SUBSYS_NFTABLES: elements that come and go, the end of a transaction.
+#: linux/netfilter/nf_tables.h, messages of NFNL_SUBSYS_NFTABLES that change no rule: new and deleted
+#: elements, and the end of a transaction.
 _NO_RULE_TYPES = frozenset(10 << 8 | type for type in (12, 14, 15))
 _EVENT_BUFFER_BYTES = 1 << 22
-#: Datagrams that are read at once, so that a flood of events doesn't hold back what they are read for.
+#: Maximum number of datagrams in one reading, so that a flood of events does not delay the reaction to them.
 _MAX_DATAGRAMS = 1000
 _SO_RCVBUFFORCE = 33
 
 _EVENT_READER = EntryReader(
-    "kernel", "event", "the events of the kernel", "the core reads all that the kernel has again"
+    "kernel", "event", "the events of the kernel", "the core reads the whole state of the kernel again"
 )
 _log = logging.getLogger(__name__)
 
 
 class _EventSocket:
-    """Netlink socket that receives the kernel's events from its creation on. One thread waits and reads, any
-    thread may `close`; the block ends after the reader. Raises OSError."""
+    """Netlink socket that receives the kernel's events from its creation on. A context manager, which must
+    outlive the reading thread. Only one thread may wait and read; any thread may call `close`. Raises
+    OSError."""
 
     def __init__(self, protocol: int, groups: int) -> None:
         self._wake = os.eventfd(0)
@@ -99,17 +102,17 @@ class _EventSocket:
         os.close(self._wake)
 
     def close(self) -> None:
-        """End the iteration."""
+        """Make the reading thread stop."""
         os.eventfd_write(self._wake, 1)
 
     def _wait(self, seconds: float | None = None) -> bool:
-        """Wait for an event. Return False after `close`."""
+        """Wait for an event, at most `seconds`. Return False after `close`."""
         found = self._waiting.poll(None if seconds is None else seconds * 1000)
         return self._wake not in dict(found)
 
     def _read_datagrams(self) -> list[bytes] | None:
-        """Return datagrams that wait; None with all of them read, if the kernel dropped some. Raises
-        KernelError."""
+        """Return the queued datagrams, at most _MAX_DATAGRAMS. If the kernel dropped datagrams, empty the
+        queue and return None. Raises KernelError."""
         datagrams: list[bytes] = []
         try:
             while len(datagrams) < _MAX_DATAGRAMS:
@@ -125,8 +128,9 @@ class _EventSocket:
         return datagrams
 
     def _discard(self, error: OSError) -> None:
-        """Empty the queue after the kernel dropped events. It goes on to drop them, without another error,
-        until the queue is empty: only what is read after that is complete."""
+        """Empty the queue after the kernel dropped events. Until the queue is empty, the kernel may drop more
+        events without another error, so only events received after that are complete. Raises KernelError for
+        any other `error`."""
         while error.errno == errno.ENOBUFS:
             try:
                 while True:
@@ -140,8 +144,8 @@ class _EventSocket:
 
 
 class Watcher(_EventSocket):
-    """Watcher for changes of the `wanted` parts. An event tells that a part is to be read again, not the
-    change itself. A change after the first reading is never lost."""
+    """Watcher for changes of the `wanted` parts of the kernel's state. An event says which part has changed,
+    not the change itself. No change after the creation of the watcher is lost."""
 
     def __init__(self, wanted: frozenset[Changed] = EVERYTHING) -> None:
         super().__init__(socket.NETLINK_ROUTE, reduce(or_, (_MULTICAST_GROUPS[each] for each in wanted)))
@@ -149,15 +153,15 @@ class Watcher(_EventSocket):
         self._shaped: set[int] = set()
 
     def __iter__(self) -> Iterator[frozenset[Changed]]:
-        """Yield what changed since the last time, until `close`."""
+        """Yield the parts that changed since the previous item, until `close`."""
         while self._wait():
             changed = self._read()
             if changed:
                 yield changed
 
     def take_shaped(self) -> set[int]:
-        """Return the indexes of the devices whose qdiscs or filters changed since the last call. The kernel
-        may have dropped some events. Thread-safe."""
+        """Return the indexes of the devices whose qdiscs or filters changed since the last call. Devices
+        whose events the kernel dropped are missing. Thread-safe."""
         with self._lock:
             shaped, self._shaped = self._shaped, set()
         return shaped
@@ -176,8 +180,8 @@ class Watcher(_EventSocket):
 
 
 def parse_events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
-    """Return the parts that the events of a datagram are about, and the indexes of the devices whose qdiscs
-    or filters changed. If one of the events cannot be read, everything may have changed."""
+    """Return the parts that the events of a datagram report as changed, and the indexes of the devices whose
+    qdiscs or filters changed. If an event cannot be read, return EVERYTHING."""
     (found,) = _EVENT_READER.read([data], _parse_events, instead=lambda _: (EVERYTHING, set()))
     return found
 
@@ -195,17 +199,18 @@ def _parse_events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
 
 
 class RulesetEvents(_EventSocket):
-    """Watcher for changes of nftables' rules by any program. Elements of sets do not count."""
+    """Watcher for changes of nftables rules by any program. Changes of set elements are ignored."""
 
     def __init__(self) -> None:
         try:
             super().__init__(_NETLINK_NETFILTER, _NFTABLES_GROUP)
         except OSError as error:
-            _log.warning("cannot receive events of nftables, so its rules are polled: %s", error.strerror)
+            _log.warning("cannot receive events of nftables, nftables rules are polled: %s", error.strerror)
             super().__init__(socket.NETLINK_ROUTE, 0)
 
     def follow(self, seconds: float, pause: float) -> Iterator[None]:
-        """Yield at once, `pause` seconds after an event, and after `seconds` without one; until `close`."""
+        """Yield at once, then `pause` seconds after each event, and after `seconds` without an event. End
+        after `close`."""
         deadline = time.monotonic()
         while self._wait(max(0.0, deadline - time.monotonic())):
             if time.monotonic() < deadline:
@@ -216,7 +221,8 @@ class RulesetEvents(_EventSocket):
             deadline = time.monotonic() + seconds
 
     def _has_changes(self) -> bool:
-        """Take all events, and return True if one is about rules, as far as they can be read."""
+        """Read all queued events. Return True if an event reports a change of rules, or if an event was
+        dropped or cannot be read."""
         datagrams = self._read_datagrams()
         try:
             types = {type for data in datagrams or () for type, *_ in nl.split_messages(data)}

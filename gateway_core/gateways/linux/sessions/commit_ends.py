@@ -1,25 +1,27 @@
-"""Sessions that a commit ends, and the file of those that have not ended yet.
+"""Sessions that a commit ends, and the file of the commits whose sessions have not all ended yet.
 
 A commit ends the sessions that cannot go on with the new configuration. These are sessions
 
 - on a trunk that the demux loses;
-- on a VLAN that had a profile, and has no profile of the session type any more: the VLAN is removed;
-- with an address of `cgnat.source_range` or `subscribers.pools` that is no subscriber's in the new ones;
-- with an address that its source may give to another session now;
-- of accel-ppp with a prefix of `subscribers.ipv6_range` or `delegated_range` that is in none of the new ones:
-  the gateway would announce the prefix to nobody;
-- of accel-ppp, if RADIUS authorizes the subscribers from now on, or no longer: accel-ppp restarts.
+- on a VLAN that loses its profile of the session type: the VLAN is removed;
+- with an address of the former `cgnat.source_range` or `subscribers.pools` that is not for subscribers in the
+  new ranges and pools;
+- with an address that the session's source may give to another session under the new configuration;
+- of accel-ppp with a prefix of the former `subscribers.ipv6_range` or `delegated_range` that is outside the
+  new ranges: the gateway would no longer announce the prefix;
+- of accel-ppp, if the commit adds or removes the RADIUS server: accel-ppp restarts.
 
-All other sessions go on: also sessions with an address from elsewhere, which RADIUS or the configuration
-gave, and sessions of other sources if subscribers are authorized otherwise. A session that arrived on no
-trunk of the demux, such as on an interface of the operator, does not end by its VLAN.
+All other sessions go on: also sessions with an address from RADIUS or from a fixed assignment, and sessions
+of other sources when the RADIUS server is added or removed. A change of VLANs ends no session that is on no
+trunk of the demux, such as a session on an interface of the operator.
 
-While a commit of another range waits for its confirmation, a session of dnsmasq with an address of the former
-range goes on. The confirmation ends it, and so does the next commit that has no such range.
+While a commit with another `cgnat.source_range` waits for its confirmation, a session of dnsmasq with an
+address of the former range goes on. The confirmation ends the session. The next commit without the former
+range ends the session too.
 
-The file is written before a commit counts, so a core that is killed meanwhile leaves the ends to the next
-one. A commit that failed ends nothing, nor does a commit that another has taken back: the file has the former
-configuration, and a session ends only if it cannot go on with the one that runs by then.
+The file is written before a commit takes effect. If the core is killed meanwhile, the restarted core ends the
+sessions. A commit that failed or was rolled back ends no session: the file contains the former configuration,
+and a session ends only if it cannot go on with the configuration that is running at that time.
 """
 
 import logging
@@ -46,14 +48,14 @@ from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 
 _FILE = "owed-ends.json"
-#: The sections that the rules read.
+#: Sections of the configuration that the rules read.
 _SECTION_NAMES = ("interfaces", "radius", "cgnat", "demux", "subscribers")
 
 _READER = EntryReader(
-    "core", "owed_end", f"the commits in {_FILE}", "the sessions that a former commit was to end go on"
+    "core", "owed_end", f"the commits in {_FILE}", "sessions that a former commit must end go on"
 )
 
-#: Returns True for a session that ends.
+#: Function that returns True if a session ends.
 Rule = Callable[[LinuxSession], bool]
 
 _log = logging.getLogger(__name__)
@@ -62,8 +64,8 @@ _log = logging.getLogger(__name__)
 def find_sessions_to_end(
     sessions: Iterable[LinuxSession], running: Configuration, wanted: Configuration
 ) -> list[int]:
-    """Return the ids of the sessions that end when `wanted` runs in place of `running`, in the order of the
-    sessions."""
+    """Return the ids of the sessions that end when the configuration changes from `running` to `wanted`, in
+    the order of `sessions`."""
     rules = [
         *_make_vlan_rules(running, wanted),
         *_make_address_rules(running, wanted),
@@ -82,7 +84,7 @@ def _make_vlan_rules(running: Configuration, wanted: Configuration) -> Iterable[
     lost = set(running.demux.trunks).difference(wanted.demux.trunks)
     if not lost and running.demux.vlan_profiles == wanted.demux.vlan_profiles:
         return
-    # By all trunks, as everywhere: `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
+    # Names are parsed with all trunks: `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
     trunks = running.interfaces.trunks
     profiles_before, profiles_after = VlanProfiles(running.demux), VlanProfiles(wanted.demux)
 
@@ -113,7 +115,7 @@ def _make_address_rules(running: Configuration, wanted: Configuration) -> Iterab
         if _is_in(address, networks_before) and not is_ours:
             is_held = any(each.is_of_subscriber(address) for each in unconfirmed)
             return not (is_held and session.key.source == DnsmasqDaemon.name)
-        # accel-ppp has the whole range, for both types.
+        # accel-ppp uses the whole range for both session types.
         return (
             not _is_of_accel_ppp(session)
             and any(each.has(address, type) for each in ranges_before)
@@ -124,8 +126,8 @@ def _make_address_rules(running: Configuration, wanted: Configuration) -> Iterab
 
 
 def _make_prefix_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
-    """Yield the rule of accel-ppp's prefixes. Sessions of the other sources get another prefix at the
-    commit."""
+    """Yield the rule for the IPv6 prefixes of accel-ppp. Sessions of other sources get a new prefix at the
+    commit and do not end."""
     before, after = running.subscribers.ipv6_networks, wanted.subscribers.ipv6_networks
     if before == after:
         return
@@ -142,7 +144,7 @@ def _make_prefix_rules(running: Configuration, wanted: Configuration) -> Iterabl
 
 
 def _list_shared_ranges(configuration: Configuration) -> list[SharedRange]:
-    """Return the source range, and then the former one that is served until the confirmation."""
+    """Return the source range, followed by the former source range if it is served until the confirmation."""
     shared, former = SharedRange.of(configuration), get_former_range(configuration)
     return [shared] if former is None else [shared, replace(shared, network=former)]
 
@@ -160,22 +162,23 @@ def _is_part_of(prefix: IPv6Network, networks: Iterable[IPv6Network]) -> bool:
 
 
 class PendingCommit(NamedTuple):
-    """A commit whose sessions have not all ended: their ids, and the configuration before the commit."""
+    """Commit whose sessions have not all ended: the ids of these sessions, and the configuration before the
+    commit."""
 
     session_ids: tuple[int, ...]
     former: Configuration
 
     def drop_ended(self, sessions: Iterable[LinuxSession], running: Configuration) -> Self:
-        """Return the commit without the sessions that have ended, or can go on with the configuration that
-        runs."""
+        """Return the commit without the sessions that have ended or can go on with the running
+        configuration."""
         ids = frozenset(self.session_ids)
         present = [session for session in sessions if session.id in ids]
         return self._replace(session_ids=tuple(find_sessions_to_end(present, self.former, running)))
 
 
 class _StoredCommit(Record, frozen=True):
-    """A pending commit in the file: ids, sections of the former configuration by name, and the range that was
-    served beside that of `former`."""
+    """Pending commit in the file: the ids of the sessions, and the sections of the former configuration by
+    name. `former_range` is the second source range that the former configuration served."""
 
     ids: tuple[int, ...]
     former: dict[str, Any]
@@ -183,9 +186,9 @@ class _StoredCommit(Record, frozen=True):
 
 
 class PendingCommits:
-    """The pending `commits`, in the file of a folder that only one process uses. Not thread-safe.
+    """Store of the pending `commits`, in a file of a folder that only one process uses. Not thread-safe.
 
-    `running` is the configuration at the start.
+    `running` is the running configuration at the start.
     """
 
     def __init__(self, folder: Path, running: Configuration) -> None:
@@ -193,8 +196,8 @@ class PendingCommits:
         self.commits: Sequence[PendingCommit] = self._load(running)
 
     def replace(self, commits: Iterable[PendingCommit]) -> None:
-        """Store the commits that still have sessions to end, in place of the former ones. Raises StepFailed:
-        then the file has either."""
+        """Replace the stored commits by the `commits` that still have sessions to end. Raises StepFailed: the
+        file then contains either the old or the new commits."""
         wanted = [commit for commit in commits if commit.session_ids]
         if wanted == self.commits:
             return
@@ -203,7 +206,7 @@ class PendingCommits:
                 durable.make_folder(self._path.parent)
                 durable.replace(self._path, msgspec.json.encode([_to_stored(commit) for commit in wanted]))
             else:
-                # If a power cut brings it back, it ends nothing: no session outlives a reboot.
+                # A file that returns after a power cut ends no session: no session outlives a reboot.
                 self._path.unlink(missing_ok=True)
         self.commits = wanted
 
@@ -213,7 +216,9 @@ class PendingCommits:
         try:
             entries = read_json(self._path, list[Any])
         except Unreadable as error:
-            _log.error("the sessions that a former commit was to end go on: %s", error)
+            _log.error(
+                "cannot read the pending commits, sessions that a former commit must end go on: %s", error
+            )
             return []
         return _READER.read(entries, lambda each: _from_stored(each, running), name=repr, place=self._path)
 
@@ -225,7 +230,7 @@ def _to_stored(commit: PendingCommit) -> _StoredCommit:
 
 
 def _from_stored(entry: Any, running: Configuration) -> PendingCommit:
-    """Return the commit of an entry of the file. Raises UnreadableEntry."""
+    """Parse an entry of the file into a commit. Raises UnreadableEntry."""
     try:
         stored = msgspec.convert(entry, _StoredCommit)
         sections = {
@@ -235,13 +240,13 @@ def _from_stored(entry: Any, running: Configuration) -> PendingCommit:
         if stored.former_range is not None:
             former = with_former_range(former, IPv4Network(stored.former_range))
     except (Invalid, ValueError) as error:
-        # Of another version, which a downgrade left.
-        raise UnreadableEntry(f"one of another version: {error}") from error
+        # Another version of the gateway wrote the entry, before a downgrade.
+        raise UnreadableEntry(f"a commit of another version: {error}") from error
     return PendingCommit(stored.ids, former)
 
 
 def _to_json(value: Any) -> Any:
-    """Return the JSON value from which `load_section` makes this value."""
+    """Return the JSON value that `load_section` parses into `value`."""
     if isinstance(value, Section):
         return {name: _to_json(held) for name, held in vars(value).items()}
     if isinstance(value, tuple):

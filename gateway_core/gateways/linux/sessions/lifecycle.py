@@ -1,24 +1,25 @@
-"""Starts and ends of sessions, in the order that makes each of them an event at least once.
+"""Starts and ends of sessions, in an order that reports each start and end in at least one event.
 
-A start: the id is claimed on disk, the session comes into the table, session_up is in the journal, and the
-disk says that the session is announced. An end: the session leaves the table, session_down is in the journal,
-and the id is released on disk. When the core is killed, and another one starts on the same disk:
+At a start, the core claims the id on disk, adds the session to the table, adds session_up to the journal, and
+marks the session as announced on disk. At an end, the core removes the session from the table, adds
+session_down to the journal, and releases the id on disk. If the core is killed, the restarted core adds these
+events:
 
-    killed before                  after the restart
-    the id is claimed              the session is new: one session_up
-    session_up                     session_up if the session is still listed, else session_up and session_down
-    the disk says announced        session_up AGAIN, with the same id
-    session_down                   no event while the session is listed, then one session_down
-    the id is released             session_down AGAIN, with the same id
-    any later moment               no event
+killed before                  after the restart
+the id is claimed              the session is new: one session_up
+session_up                     session_up if the session is still listed, else session_up and session_down
+the disk says announced        session_up AGAIN, with the same id
+session_down                   no event while the session is listed, then one session_down
+the id is released             session_down AGAIN, with the same id
+any later moment               no event
 
-The second event of a kind with the same id is the repetition. While the disk fails, no session starts, ends
-are events at once, and what is missing on disk is written later. After damage of the disk, the sessions that
-are up are new ones; those that ended meanwhile have no event. The journal itself is memory: what no client
-has read when the core is killed is lost.
+A second event of the same kind with the same id is a repetition. While the disk fails, no session starts; an
+end adds its event at once, and the missing changes are written to disk later. If the data on disk is damaged,
+the sessions that are up become new sessions, and sessions that ended meanwhile have no event. The journal is
+in memory: events that no client has read are lost when the core is killed.
 
-No session outlives a boot of the machine: those of a former one have ended with it, for the reason
-`nas_reboot`, before any other session starts. Where the lease of a subscriber goes on, that is a new session.
+No session outlives a boot of the machine. At the start, sessions of a former boot end for the reason
+`nas_reboot`, before any other session starts. A subscriber whose DHCP lease goes on has a new session.
 """
 
 import logging
@@ -51,10 +52,10 @@ from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
 from gateway_core.sessions.table import SessionTable
 
-#: Ends for which a source is called once. The first ones of many must not wait for the last.
+#: Maximum number of session ends in one call of a source. The first ends of many must not wait for the last.
 _MAX_ENDS_PER_CALL = 128
 
-#: Returns what a source knows of the ends of sessions, by its own keys.
+#: Function that returns the reason and traffic of session ends, as known to the source, by the source's keys.
 ExplainEnds = Callable[[Sequence[str]], Mapping[str, SourceEnd]]
 
 _log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ _record_decoder = msgspec.json.Decoder(SessionRecord)
 
 
 class SessionEnd(Record, frozen=True):
-    """A session that has ended, as it was at its end."""
+    """End of a session: the session at its end, the reason, and the total traffic."""
 
     session: LinuxSession
     reason: str
@@ -70,9 +71,10 @@ class SessionEnd(Record, frozen=True):
 
 
 class Lifecycle:
-    """The sessions of all sources in the table `sessions`. Sessions restored at the start are stale.
+    """Lifecycle of the sessions of all sources, in the table `sessions`. Sessions restored at the start are
+    stale.
 
-    Thread-safe, but for one caller at a time for the sessions of one source. Raises StepFailed.
+    Thread-safe, but only one thread at a time may change the sessions of one source. Raises StepFailed.
     """
 
     def __init__(
@@ -83,25 +85,25 @@ class Lifecycle:
         self._clock = clock
         self._provision = provision
         self.sessions: SessionTable[LinuxSession] = SessionTable(cgnat)
-        #: Held around a change of the table with its event and its record on disk, so that ids in the table
-        #: ascend. The table's own lock is held for a moment only: lists do not wait for the disk.
+        #: Held during a change of the table, its event and its record on disk, so that ids in the table
+        #: ascend. The table's own lock is held only briefly: lists do not wait for the disk.
         self._lock = threading.RLock()
         self._ids: dict[SessionKey, int] = {}
-        #: Restored sessions that had no session_up, as far as the disk says.
+        #: Restored sessions that are not marked as announced on disk.
         self._unannounced: set[SessionKey] = set()
         #: Changes that are not on disk yet: sessions to mark as announced, new records, and ids to release.
-        #: The last ones include keys that may have an id on disk without a session.
+        #: The keys to release may include keys that have an id on disk, but no session.
         self._unsaved_announced: set[SessionKey] = set()
         self._unsaved_records: dict[SessionKey, bytes] = {}
         self._unsaved_released: set[SessionKey] = set()
-        #: Failures that were logged and last, by step.
+        #: Current failures by step, which were logged.
         self._failures: dict[str, StepFailed] = {}
         self._awaited: list[tuple[Set[int], dict[int, SessionEnd]]] = []
         self._restore()
         self._end_sessions_of_former_boots()
 
     def sessions_of(self, source: str) -> dict[str, SourceSession]:
-        """Return the sessions of a source, as the source listed them last, by its own keys."""
+        """Return the sessions of a source as the source last listed them, by the source's own keys."""
         with self.sessions.lock:
             return {
                 session.key.name: session.record.listed
@@ -110,22 +112,22 @@ class Lifecycle:
             }
 
     def end_sessions_without_source(self, source_names: Container[str]) -> None:
-        """End the sessions of sources that are not used any more, for an unknown reason."""
+        """End the sessions of all sources that are not in `source_names`, for an unknown reason."""
         if keys := [key for key in self._ids if key.source not in source_names]:
             self._end(dict.fromkeys(keys, SourceEnd()))
 
     def start(self, new: Mapping[SessionKey, SourceSession]) -> bool:
-        """Start sessions. Return False if the disk failed: then none has started."""
+        """Start sessions. Return False if the disk failed: then no session was started."""
         records = {key: self._make_record(listed) for key, listed in new.items()}
         with self._lock:
-            # Ids are released first: a key that comes back would get its old id.
+            # Ids are released first: otherwise a key that returns would get its old id.
             if not self.write_unsaved():
                 return False
             try:
                 encoded = {key: msgspec.json.encode(record) for key, record in records.items()}
                 ids = self._store.claim(encoded)
             except StepFailed as error:
-                # They may be on disk. Later, their ids would be below those of other sessions.
+                # The new ids may be on disk. Used later, they would be lower than the ids of newer sessions.
                 self._unsaved_released |= records.keys()
                 self._note_failure(error)
                 return False
@@ -141,14 +143,14 @@ class Lifecycle:
         return True
 
     def end(self, keys: Sequence[SessionKey], explain_ends: ExplainEnds) -> None:
-        """End sessions of one source."""
+        """End sessions of one source. `explain_ends` returns the reasons and the traffic."""
         for first in range(0, len(keys), _MAX_ENDS_PER_CALL):
             batch = keys[first : first + _MAX_ENDS_PER_CALL]
             explained = explain_ends([key.name for key in batch])
             self._end({key: explained[key.name] for key in batch})
 
     def follow(self, changed: Mapping[SessionKey, SourceSession]) -> None:
-        """Change sessions as their source lists them now, without an event."""
+        """Update sessions by the latest data of their source, without an event."""
         with self._lock:
             found = []
             for key, listed in changed.items():
@@ -164,8 +166,8 @@ class Lifecycle:
     def set_rates(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[LinuxSession, LinuxSession] | None:
-        """Change the rates in the table and on disk, and return the session before and after. None for an
-        unknown id. Raises StepFailed: then nothing is changed."""
+        """Change the rates of a session in the table and on disk. Return the session before and after the
+        change; None for an unknown id. Raises StepFailed: then nothing is changed."""
         with self._lock:
             before = self.sessions.get(id)
             if before is None:
@@ -173,7 +175,7 @@ class Lifecycle:
             record = before.record.with_rates(down_bps, up_bps, expiry)
             self._unsaved_records[before.key] = msgspec.json.encode(record)
             if not self.write_unsaved():
-                # The disk may have either record now.
+                # The disk may have the old or the new record: write the old record again.
                 self._unsaved_records[before.key] = msgspec.json.encode(before.record)
                 raise self._failures[STORE]
             after = self._make_session(id, before.key, record, before.summary.state)
@@ -181,7 +183,8 @@ class Lifecycle:
             return before, after
 
     def set_state(self, keys: Iterable[SessionKey], state: SessionState) -> None:
-        """Change the state of sessions. Announce active sessions that were not announced before."""
+        """Set the state of sessions. Sessions that become active are announced if they were not announced
+        before."""
         with self._lock:
             with self.sessions.lock:
                 found = [self.sessions.get(self._ids[key]) for key in keys]
@@ -206,7 +209,7 @@ class Lifecycle:
 
     @contextmanager
     def collect_ends(self, ids: Set[int], ends: dict[int, SessionEnd]) -> Iterator[None]:
-        """Put the ends of sessions with these ids into `ends` during the block."""
+        """Collect the ends of the sessions with these ids in `ends` during the block, by id."""
         awaited = ids, ends
         with self._lock:
             self._awaited.append(awaited)
@@ -217,11 +220,11 @@ class Lifecycle:
                 self._awaited = [each for each in self._awaited if each is not awaited]
 
     def standstill(self) -> AbstractContextManager[object]:
-        """Return a context in which no other thread starts, ends or changes sessions."""
+        """Return a context manager. In its block, no other thread can start, end or change sessions."""
         return self._lock
 
     def write_unsaved(self) -> bool:
-        """Write the changes that are not on disk yet. Return False if the disk failed."""
+        """Write all unsaved changes to disk. Return False if the disk failed."""
         with self._lock:
             if not (self._unsaved_announced or self._unsaved_records or self._unsaved_released):
                 return True
@@ -241,7 +244,7 @@ class Lifecycle:
 
     def _note_failure(self, error: StepFailed) -> None:
         if error.step not in self._failures:
-            _log.error("cannot %s: %s; trying again", error.step, error.reason)
+            _log.error("cannot %s, trying again: %s", error.step, error.reason)
         self._failures[error.step] = error
 
     def _note_success(self, step: str) -> None:
@@ -261,7 +264,7 @@ class Lifecycle:
         self._unsaved_released |= stored.keys() - self._ids.keys()
 
     def _restore_session(self, item: tuple[SessionKey, StoredSession]) -> LinuxSession:
-        """Return a stored session as a stale one. Raises UnreadableEntry."""
+        """Return a stored session, in the state STALE. Raises UnreadableEntry."""
         key, row = item
         try:
             record = _record_decoder.decode(row.record)
@@ -270,13 +273,13 @@ class Lifecycle:
                 self._unsaved_records[key] = msgspec.json.encode(record)
             return self._make_session(row.id, key, record, SessionState.STALE)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            # Of another version, which a downgrade left; or the disk has damaged it.
+            # Another version of the gateway wrote the record, before a downgrade; or the record is damaged.
             raise UnreadableEntry(f"the record of session {row.id}: {error}") from error
 
     def _end_sessions_of_former_boots(self) -> None:
         boot_id = self._clock.boot_id
         if former := [session.key for session in self.sessions.all() if session.record.boot_id != boot_id]:
-            _log.info("%d sessions have ended with the reboot of the machine", len(former))
+            _log.info("the machine was rebooted: %d sessions from before the reboot have ended", len(former))
             self._end(dict.fromkeys(former, SourceEnd(NAS_REBOOT)), self._clock.boot_time())
 
     def _make_record(self, listed: SourceSession) -> SessionRecord:
@@ -306,7 +309,7 @@ class Lifecycle:
             self._unsaved_announced.add(session.key)
 
     def _end(self, explained: Mapping[SessionKey, SourceEnd], at: float | None = None) -> None:
-        """End sessions now, or `at` a time in epoch seconds."""
+        """End sessions, with the current time, or with the time `at` in epoch seconds."""
         with self._lock:
             with self.sessions.lock:
                 removed = [self.sessions.remove(self._ids.pop(key)) for key in explained]

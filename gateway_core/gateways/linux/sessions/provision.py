@@ -1,5 +1,5 @@
-"""Provision of sessions: their terms by the configuration, the counters of their devices, and the state that
-the kernel must have for them."""
+"""Provision of sessions: their terms from the configuration, the counters of their devices, and the desired
+state of the kernel for them."""
 
 import logging
 import threading
@@ -19,9 +19,9 @@ from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionTerms
 from gateway_core.sessions.session import Counters
 
-#: The counters of a source have 32 bits.
+#: The traffic counters of a source have 32 bits.
 _SOURCE_COUNTER_MODULUS = 2**32
-#: Overhead on a VLAN without a profile, by session type and whether there are two tags.
+#: Overhead profile on a VLAN without a VLAN profile, by session type and by whether the VLAN has two tags.
 _DEFAULT_OVERHEAD = {
     (SessionType.PPPOE, False): "pppoe_ethernet",
     (SessionType.PPPOE, True): "pppoe_qinq",
@@ -33,23 +33,23 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceCounters:
-    """Counters of devices, and the traffic of the sessions on them. Thread-safe. Raises KernelError.
+    """Counters of devices, and the traffic of the sessions on the devices. Thread-safe. Raises KernelError.
 
-    What a device receives comes from the subscriber.
+    Bytes received on a device are the subscriber's upload.
     """
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
-        #: The index and the counters of each device, from the last sweep.
+        #: Interface index and counters of each device at the last sweep, by the name of the device.
         self._swept: dict[str, tuple[int, InterfaceStats]] = {}
 
     def sweep(self, sessions: Iterable[LinuxSession]) -> None:
         """Read the counters of all devices.
 
-        A device of a session that is gone keeps its last counters: the session may end long after its device,
-        while its source does not reply. So does a session's own device when another one has its name, which
-        belongs to a session to come.
+        The last counters of a deleted device are kept while a session uses the device: while the source does
+        not reply, the session may end long after the device. The last counters of a session's own device are
+        also kept when a new device, of a future session, has the same name.
         """
         present = self._reader.read_statistics()
         with self._lock:
@@ -64,15 +64,15 @@ class DeviceCounters:
             self._swept = {**present, **kept}
 
     def forget(self, devices: Iterable[str]) -> None:
-        """Forget the counters of devices that were made anew: until the next sweep, their names would have
-        the counters of former ones."""
+        """Forget the counters of devices that were recreated. Otherwise the counters of former devices with
+        the same names would be used until the next sweep."""
         with self._lock:
             for device in devices:
                 self._swept.pop(device, None)
 
     def read(self, device: str, *, is_own: bool = False) -> Counters:
-        """Return the counters of a device now. If it is gone, return those of the last sweep that saw it;
-        also if it is a session's own device, and another one has its name."""
+        """Return the current counters of a device. Return the counters of the last sweep for a deleted
+        device, and with `is_own` (a session's own device) also if another device has the name now."""
         try:
             link = self._reader.find_link(device)
         except NoDevice:
@@ -81,11 +81,11 @@ class DeviceCounters:
         return _to_counters(last if is_own and index != link.index else link.stats)
 
     def read_traffic(self, session: LinuxSession) -> Counters:
-        """Return the traffic of a session until now."""
+        """Read the current counters, and return the traffic of a session."""
         return session.count_traffic(self.read(session.interface, is_own=session.has_own_device))
 
     def get_swept_traffic(self, session: LinuxSession) -> Counters:
-        """Return the traffic of a session until the last sweep that saw its device."""
+        """Return the traffic of a session at the last sweep that found its device."""
         return session.count_traffic(self._get_last(session.interface))
 
     def _get_last(self, device: str) -> Counters:
@@ -103,11 +103,10 @@ def _to_counters(stats: InterfaceStats) -> Counters:
 
 
 class Provision:
-    """Surroundings of the tracker's sessions: the configuration, and the desired state in the kernel.
-    Thread-safe.
+    """Provision of the tracker's sessions: their terms, and the desired state of the kernel. Thread-safe.
 
-    No method raises, and none may call the tracker. Methods that return None return at once; they are called
-    in the order of the changes. `changes` is called with the ids of sessions that appear, change or go.
+    No method raises an error or calls the tracker. Methods that return None return at once, and are called in
+    the order of the changes. `changes` is called with the ids of added, changed and removed sessions.
     """
 
     def __init__(self, configuration: Configuration, counters: DeviceCounters) -> None:
@@ -119,21 +118,21 @@ class Provision:
         self._wanted: Mapping[int, WantedSession] = {}
 
     def configure(self, configuration: Configuration) -> None:
-        """Give the terms of another configuration to new sessions."""
+        """Use the terms of another configuration for new sessions."""
         self._qos = configuration.qos
         self._profiles = VlanProfiles(configuration.demux)
         self._gateway = str(configuration.cgnat.subscriber_gateway)
         self.trunks = configuration.interfaces.trunks
-        #: The gateway's addresses towards subscribers, one in each of their ranges.
+        #: The gateway's addresses for subscribers, one address in each source range.
         self.addresses = tuple(network[1] for network in configuration.cgnat.source_ranges)
 
     def get_wanted(self) -> Mapping[int, WantedSession]:
-        """Return the desired state of the sessions by id. Nobody changes the mapping afterwards."""
+        """Return a map from session id to the desired state of the session. The map is never changed."""
         return self._wanted
 
     def make_terms(self, listed: SourceSession) -> SessionTerms:
-        """Return the terms of a new session, by its access interface. On a VLAN without a profile of the
-        session's type, the number of tags determines the overhead."""
+        """Return the terms of a new session, determined by its access interface. On a VLAN without a VLAN
+        profile of the session's type, the number of tags determines the overhead profile."""
         vlan = AccessVlan.parse(listed.access_interface, self.trunks)
         profile = None if vlan is None else self._profiles.find(vlan)
         outer = None if vlan is None else vlan.outer_vlan_id
@@ -150,16 +149,22 @@ class Provision:
         )
 
     def read_baseline(self, listed: SourceSession) -> Counters:
-        """Return the counters of the access interface of a new session, which others may have used before."""
+        """Return the counters of the access interface at the start of a session. Earlier sessions may have
+        used the same interface. If the counters cannot be read, log a warning and return zeros."""
         try:
             return self._counters.read(listed.access_interface)
         except KernelError as error:
             name = listed.access_interface
-            _log.warning("a new session on %s also counts former traffic: %s", name, error)
+            _log.warning(
+                "cannot read the counters of %s, a new session also counts former traffic: %s",
+                name,
+                error,
+            )
             return NO_COUNTERS
 
     def find_traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
-        """Return the known traffic of a session that has ended. `counted` is what its source counted."""
+        """Return the traffic of an ended session, from the last sweep and, if not None, from the counters of
+        the source in `counted`."""
         seen = self._counters.get_swept_traffic(session)
         if counted is None:
             return seen
@@ -170,13 +175,13 @@ class Provision:
         )
 
     def add_sessions(self, sessions: Sequence[LinuxSession]) -> None:
-        """Handle sessions that were added to the table. Sessions restored at the start come first, in one
+        """Handle sessions that were added to the table. Sessions restored at the start arrive first, in one
         call."""
         self._counters.forget(session.interface for session in sessions if session.has_own_device)
         self.update_sessions(sessions)
 
     def update_sessions(self, sessions: Sequence[LinuxSession]) -> None:
-        """Handle other addresses, rates or steering of sessions."""
+        """Handle sessions whose addresses, rates or steering have changed."""
         with self._lock:
             self._wanted = {**self._wanted, **{session.id: make_wanted(session) for session in sessions}}
         self.changes(*(session.id for session in sessions))
@@ -190,15 +195,15 @@ class Provision:
 
 
 def _add_since_sweep(seen: int, counted: int) -> int:
-    """Return a counter at the end of a session, from that of the last sweep and the lower 32 bits that the
-    source tells. A source may have counted less, and not 4 GiB more: pppd counts from IPCP, the device from
-    LCP."""
+    """Return the byte counter at the end of a session. `seen` is the counter at the last sweep, and `counted`
+    the lower 32 bits of the source's counter. The source's counter may be lower than `seen`, because pppd
+    counts from IPCP on and the device from LCP on; then return `seen`. It is never 2 GiB higher."""
     since = (counted - seen) % _SOURCE_COUNTER_MODULUS
     return seen + since if since < _SOURCE_COUNTER_MODULUS // 2 else seen
 
 
 def make_wanted(session: LinuxSession) -> WantedSession:
-    """Return the state that the kernel must have for a session."""
+    """Return the desired state of the kernel for a session."""
     summary = session.summary
     gateway, prefix = session.record.listed.ipv6_gateway, summary.ipv6_prefix
     return WantedSession(

@@ -1,4 +1,4 @@
-"""Session of the Linux gateway, of what its source lists and what the configuration gives to it."""
+"""Session of the Linux gateway: the data that its source lists, and the terms from the configuration."""
 
 from msgspec.structs import astuple, replace
 
@@ -13,7 +13,7 @@ NO_COUNTERS = Counters(0, 0, 0, 0)
 
 
 class SessionTerms(Record, frozen=True):
-    """Terms that the configuration gives to a new session, with the default rates in bits per second."""
+    """Terms of a session, for a new session from the configuration. Rates are in bits per second."""
 
     gateway: str | None
     overhead_profile: str
@@ -24,11 +24,11 @@ class SessionTerms(Record, frozen=True):
 
 
 class SessionRecord(Record, frozen=True):
-    """A session without its id, as it is on disk.
+    """Record of a session on disk, without the session's id.
 
-    The rates of `terms` are those in force, until `expiry` if they are temporary. `baseline` has the counters
-    of the session's device at its start. `boot_id` names the boot in which the session started; None in a
-    record of a version that did not store it.
+    `terms` contains the rates in force; temporary rates are in force until `expiry`. `baseline` contains the
+    counters of the session's device at the start of the session. `boot_id` identifies the boot of the machine
+    in which the session started; None in a record of an older version.
     """
 
     listed: SourceSession
@@ -45,14 +45,13 @@ class SessionRecord(Record, frozen=True):
         baseline: Counters = NO_COUNTERS,
         boot_id: str | None = None,
     ) -> "SessionRecord":
-        """Return the record of a session that starts. Rates that its source lists replace the default
-        ones."""
+        """Return the record of a new session. Rates that the source lists replace the default rates."""
         rates = {name: rate for name in _RATE_FIELDS if (rate := getattr(listed, name)) is not None}
         return cls(listed, replace(terms, **rates), baseline, boot_id=boot_id)
 
     def follow(self, listed: SourceSession) -> "SessionRecord":
-        """Return the record after the source listed the session so: the same object if nothing changed. The
-        last change of a rate is in force, whether by an operator or by the source."""
+        """Return the record updated by the latest data of the source; the same object if nothing changed. The
+        last change of a rate is in force, whether an operator or the source made the change."""
         before, terms = self.listed, self.terms
         if abs(listed.started_at - before.started_at) <= START_JITTER_SECONDS:
             listed = replace(listed, started_at=before.started_at)
@@ -64,7 +63,7 @@ class SessionRecord(Record, frozen=True):
                 terms = replace(terms, **{name: rate})
         if listed == before:
             return self
-        # A rate that the source lists is for good.
+        # A rate that the source has changed is permanent.
         expiry = self.expiry if terms is self.terms else None
         return replace(self, listed=listed, terms=terms, expiry=expiry)
 
@@ -74,12 +73,12 @@ class SessionRecord(Record, frozen=True):
         return replace(self, terms=terms, expiry=expiry)
 
 
-#: Fields of SourceSession and of SessionTerms.
+#: Rate fields that SourceSession and SessionTerms have in common.
 _RATE_FIELDS = ("rate_down", "rate_up")
 
 
 class LinuxSession(Session, frozen=True, kw_only=True):
-    """A session with its key and its record on disk."""
+    """Session of the Linux gateway, with its key and its record on disk."""
 
     key: SessionKey
     record: SessionRecord
@@ -88,11 +87,12 @@ class LinuxSession(Session, frozen=True, kw_only=True):
     def of(
         cls, id: int, key: SessionKey, record: SessionRecord, state: SessionState, steering: tuple[bool, bool]
     ) -> "LinuxSession":
-        """Return the session of a record. `steering` is what the SessionTable says of its address."""
+        """Return the session of a record. `steering` is the result of `SessionTable.compute_steering` for the
+        address of the session."""
         listed, terms = record.listed, record.terms
         vrf_steered, shared_address = steering
         return cls(
-            # The terms come first: their rates are those in force.
+            # The terms come first, because the terms contain the rates in force.
             summary=record_of(SessionSummary, terms, listed, id=id, state=state, source=key.source),
             gateway=terms.gateway if listed.ip_address else None,
             overhead_profile=terms.overhead_profile,
@@ -112,8 +112,8 @@ class LinuxSession(Session, frozen=True, kw_only=True):
         return self.interface != self.access_interface
 
     def count_traffic(self, counted: Counters) -> Counters:
-        """Return the traffic of the session by the counters of its device. A device that has counted less
-        than at the session's start was made anew."""
+        """Return the traffic of the session, computed from the counters of its device. Counters below the
+        baseline mean that the device was recreated: then the baseline is not subtracted."""
         before = self.record.baseline
         since = Counters(
             counted.bytes_in - before.bytes_in,

@@ -1,11 +1,12 @@
-"""Store of the sessions on disk, for a restart of the core. Each key of a source has an integer id: ids
-ascend, and no id is used twice.
+"""Store of the sessions on disk, for a restart of the core. Each session key has an integer id. Ids ascend,
+and no id is used twice.
 
-    sessions.sqlite              the sessions, and the next id
-    session-ids-below-2000000    an empty file: all ids ever given are below this number
+sessions.sqlite              the sessions, and the next id
+session-ids-below-2000000    an empty file: all ids that were ever assigned are below this number
 
-The second file is for a damaged database: the new one begins at its number. A name without content cannot be
-damaged, and it changes once in a million ids. A clock gives no such bound: it may be years off.
+The second file is for the case that the database is damaged: the ids of the new database start at the number
+in the file's name. An empty file has no content that could be damaged, and the name changes once in a million
+ids. A timestamp would be no safe bound, because the clock may be wrong by years.
 """
 
 import re
@@ -23,17 +24,19 @@ from gateway_contract.base.databases import Database
 from gateway_core.configuration.store import disk_step
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 
-#: Ids that damage costs, at most. Readers of JSON know integers below 2**53: room for nine billion times.
+#: Maximum number of ids that are lost when the database is damaged. JSON readers accept integers below 2**53,
+#: enough for nine billion such losses.
 ID_STEP = 1_000_000
-#: Wait for a backup that reads the database. A client that changes a rate waits too, and the API for 3 s.
+#: Maximum wait for a backup that reads the database. A client that changes a rate waits meanwhile, and the
+#: API waits 3 s for the reply.
 _LOCK_SECONDS = 1.0
 
-#: Steps that fail with the disk.
+#: Names of the steps that fail when the disk fails.
 GIVE_IDS, STORE = "give ids to sessions", "store sessions"
 
-#: Reader of rows here, and of their records in `lifecycle`.
+#: Reader of the rows of this module, and of their records in `lifecycle`.
 STORED_SESSIONS = EntryReader(
-    "core", "session", "the sessions on disk", "such a session starts anew, with another id"
+    "core", "session", "the sessions on disk", "these sessions start again with new ids"
 )
 
 _DATABASE = "sessions.sqlite"
@@ -52,14 +55,14 @@ _DELETE = "DELETE FROM session WHERE id = ?"
 
 
 class SessionKey(NamedTuple):
-    """Key of a session: the name of its source, and the name that the source has for the session."""
+    """Key of a session: the name of the source, and the source's own name for the session."""
 
     source: str
     name: str
 
 
 class StoredSession(NamedTuple):
-    """Row of a session. `announced` is True after its session_up."""
+    """Database row of a session. `announced` is True after the event session_up of the session."""
 
     id: int
     record: bytes
@@ -67,10 +70,11 @@ class StoredSession(NamedTuple):
 
 
 class SessionStore:
-    """Sessions in a folder that only one process uses. Thread-safe.
+    """Store of sessions in a folder that only one process uses. Thread-safe.
 
-    A key keeps its id until it is released; if it comes back, it gets a new one. What a method has done is on
-    disk. All methods but `close` raise StepFailed, and the next call tries again.
+    A key keeps its id until the key is released. A key that is claimed again gets a new id. Changes are on
+    disk when the method returns. All methods except `close` raise StepFailed when the disk fails; the next
+    call tries again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,12 +83,12 @@ class SessionStore:
             folder / _DATABASE, "store of sessions", _SCHEMA, timeout=_LOCK_SECONDS, restore=self._restore
         )
         self._lock = threading.Lock()
-        #: As on disk, unless the disk failed.
+        #: Copy of the rows on disk; may differ after the disk has failed.
         self._rows: dict[SessionKey, StoredSession] = {}
 
     def claim(self, records: Mapping[SessionKey, bytes]) -> dict[SessionKey, int]:
-        """Return the ids of keys. Keys without an id get the next ids in the order given, with their records,
-        not announced. The others keep what they have."""
+        """Return the id of each key. Keys without an id are stored with their records, as not announced, and
+        get the next ids in this order. The other keys keep their ids and records."""
         with self._lock, self._usable(GIVE_IDS):
             if new := {key: record for key, record in records.items() if key not in self._rows}:
                 self._rows |= self._database.use(partial(self._give_ids, new))
@@ -116,12 +120,12 @@ class SessionStore:
                     del self._rows[key]
 
     def read_all(self) -> dict[SessionKey, StoredSession]:
-        """Return all sessions by key, in the order of their ids."""
+        """Return a map from key to stored session, in the order of the ids."""
         with self._lock, self._usable("read the sessions"):
             return dict(self._rows)
 
     def close(self) -> None:
-        """Close the database. A later call opens it again."""
+        """Close the database. The next call of another method opens the database again."""
         with self._lock:
             self._database.close()
 
@@ -136,7 +140,7 @@ class SessionStore:
     ) -> dict[SessionKey, StoredSession]:
         ((first,),) = connection.execute("SELECT id FROM next")
         next_id = first + len(new)
-        # First, or a database that is damaged now would lead to a new one that gives these ids again.
+        # First the bound: if the database is damaged after this, the new database must not reuse these ids.
         self._raise_bound(next_id)
         rows = {key: StoredSession(first + n, new[key], announced=False) for n, key in enumerate(new)}
         connection.executemany(_INSERT.format("ABORT"), map(_to_row, rows.items()))
@@ -148,7 +152,7 @@ class SessionStore:
         query = "SELECT id, source, name, record, announced FROM session ORDER BY id"
         rows = connection.execute(query).fetchall()
         found = dict(STORED_SESSIONS.read(rows, _parse_row, place=self._folder))
-        # An unreadable row that stayed would block its key when the session starts anew.
+        # An unreadable row must be deleted: it would block its key when the session starts again.
         lost = {id for id, *_ in rows} - {row.id for row in found.values()}
         connection.executemany(_DELETE, ((id,) for id in lost))
         self._rows = found
@@ -161,11 +165,11 @@ class SessionStore:
         connection.execute("UPDATE next SET id = ? WHERE id < ?", (bound, bound - ID_STEP))
         ((next_id,),) = connection.execute("SELECT id FROM next")
         self._raise_bound(next_id)
-        # Rows are in memory if the database was damaged while it was in use.
+        # `_rows` is not empty if the database was damaged while it was in use.
         connection.executemany(_INSERT.format("IGNORE"), map(_to_row, self._rows.items()))
 
     def _raise_bound(self, next_id: int) -> None:
-        """Make sure that a name on disk bounds all ids below `next_id`."""
+        """Ensure that the number in the name of the bound file is at least `next_id`."""
         bounds = self._bounds()
         if next_id <= max(bounds, default=0):
             return
@@ -191,7 +195,7 @@ def _to_row(item: tuple[SessionKey, StoredSession]) -> tuple[int, str, bytes, by
 
 
 def _parse_row(row: tuple[Any, ...]) -> tuple[SessionKey, StoredSession]:
-    """Return the session of a row, with its key. Raises UnreadableEntry."""
+    """Parse a database row into a key and a stored session. Raises UnreadableEntry."""
     # SQLite stores a value of any type in any column.
     id, source, name, record, announced = row
     if not (isinstance(source, str) and isinstance(name, bytes) and isinstance(record, bytes)):

@@ -1,5 +1,5 @@
-"""Tracker of the sources of sessions: one thread polls each source, and the table, the journal and the disk
-follow what it lists. See `lifecycle` for the effects of a restart of the core."""
+"""Tracker of sessions: one thread per source polls the source, and updates the table, the journal and the
+disk by the sessions that the source lists. See `lifecycle` for the effects of a restart of the core."""
 
 import errno
 import logging
@@ -39,25 +39,26 @@ from gateway_core.sessions.table import SessionTable
 
 #: Longest time between two polls of a source without a trigger.
 _POLL_SECONDS = 5.0
-#: Time from a trigger to the poll, which serves all triggers until then.
+#: Time from a trigger to the poll, which handles all triggers of this time.
 _DEBOUNCE_SECONDS = 0.05
 #: Time between two readings of failed sign-ons.
 _SIGN_ON_SECONDS = 5.0
-#: Time from a request to end a session to the second request.
+#: Time from the request to end a session to the repeated request.
 _REPEAT_SECONDS = 1.5
-#: Time between two polls while sessions are to end.
+#: Time between two polls while sessions are expected to end.
 _CHECK_SECONDS = 0.1
-#: Time in which a session must be gone. The API waits 3 s for the reply.
+#: Time limit for the end of a disconnected session. The API waits 3 s for the reply.
 _DISCONNECT_SECONDS = 2.5
-#: The same where no client waits, and the times until the next attempt and until a silent source may reply.
+#: Time limit for the end of sessions when no client waits; time until the next attempt; and time between two
+#: checks whether a silent source replies.
 _END_SECONDS, _RETRY_SECONDS, _SILENT_SECONDS = 30.0, 60.0, 1.0
 
-#: A datagram only brings the next poll of the sources forward. The units and `packaging/pppoe` name the same
-#: path.
+#: Socket at which a datagram triggers a poll of all sources. The systemd units and `packaging/pppoe` use the
+#: same path.
 TRIGGER_SOCKET = Path("/run/gateway-core/trigger")
 
-#: Bounds of one batch: senders without end get no more of the processor. The kernel holds some more
-#: datagrams, and drops none: hooks wait, or leave it to the next poll.
+#: Maximum datagrams in one batch, and the pause after a batch: limit the processor time for endless senders.
+#: The kernel queues some more datagrams and drops none: hooks wait, or leave the change to the next poll.
 _MAX_DATAGRAMS_PER_BATCH, _HOOK_PAUSE_SECONDS = 1024, 0.02
 
 _log = logging.getLogger(__name__)
@@ -65,7 +66,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class DisconnectionResult:
-    """Result of the requests to end sessions of one source, until now. Clients may see the first failure."""
+    """Result so far of the requests to end sessions of one source: the ids of the sessions whose end the
+    source has accepted, the failures, and the ends by id. A client may see the text of the first failure."""
 
     accepted: set[int] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
@@ -73,11 +75,12 @@ class DisconnectionResult:
 
 
 class SourceWatch:
-    """Polls of one source, whose sessions are stale until it replies. Thread-safe.
+    """Watch of one source, which polls the source. Sessions of the source are stale until the source replies.
+    Thread-safe.
 
     `is_complete` is True while all sessions that the source lists are in the table. `silent_since` is the
-    time of the first failed poll, in epoch seconds; None while the source replies, and before the first poll
-    ends.
+    time of the first failed poll, in epoch seconds; None while the source replies, and before the end of the
+    first poll.
     """
 
     def __init__(self, source: Source, lifecycle: Lifecycle, clock: Clock) -> None:
@@ -98,32 +101,32 @@ class SourceWatch:
         return self.source.name
 
     def trigger(self) -> None:
-        """Let `run` poll soon."""
+        """Make `run` poll the source soon."""
         self._triggered.set()
 
     def stop(self) -> None:
-        """Let `run` return."""
+        """Make `run` return."""
         self._stopped.set()
         self._triggered.set()
 
     def run(self) -> None:
-        """Poll until `stop`: now, after each trigger, and from time to time."""
+        """Poll the source until `stop`: at once, after each trigger, and every _POLL_SECONDS."""
         while True:
             began = self._clock.steady()
             self.poll()
             ended = self._clock.steady()
             pause = 0.0
             if self._triggered.wait(_POLL_SECONDS):
-                # A rest as long as the poll: triggers without end take no more than half of the time of the
-                # core and of the source.
+                # Pause as long as the poll lasted: endless triggers must not use more than half of the time
+                # of the core and of the source.
                 pause = max(_DEBOUNCE_SECONDS, ended + (ended - began) - self._clock.steady())
             if self._stopped.wait(pause):
                 return
-            # Before the poll, which may miss what comes while it runs.
+            # Before the poll, which may miss a change that happens during the poll.
             self._triggered.clear()
 
     def poll(self) -> None:
-        """Bring the sessions up to a moment after the call. Callers at the same time share a poll."""
+        """Update the sessions by a poll that starts after this call. Simultaneous callers share a poll."""
         before = self._polls
         with self._poll_lock:
             # A poll that was under way at the call has the number `before`.
@@ -139,8 +142,8 @@ class SourceWatch:
     def terminate(
         self, ids: Iterable[int], result: DisconnectionResult, seconds: float, sleep: Callable[[float], None]
     ) -> None:
-        """Request the end of sessions, and wait until they have ended, at most so many seconds; longer if a
-        call of the source lasts longer, or if there are many requests."""
+        """Request the end of sessions, and wait until the sessions have ended, at most about `seconds`. The
+        wait is longer if a call of the source lasts longer, or if the requests themselves take longer."""
         deadline = self._clock.steady() + seconds
         sessions = self._lifecycle.sessions
         # A session that has ended by itself must not be reported as ended by this request.
@@ -157,7 +160,7 @@ class SourceWatch:
                 self._poll_if_available()
 
     def _poll_if_available(self) -> None:
-        # A source that does not reply would take until its deadline each time.
+        # A poll of a silent source would last until the deadline of the call.
         if self.is_available:
             self.poll()
 
@@ -171,7 +174,7 @@ class SourceWatch:
             try:
                 self.source.terminate(session.record.listed)
             except SourceUnavailable as error:
-                # Each further request would fail too.
+                # The other requests would fail too.
                 _log.error("cannot disconnect session %d: %s", session.id, error)
                 result.failures.append(f"{self.name} does not reply")
                 return
@@ -185,7 +188,7 @@ class SourceWatch:
         listed = self.source.list_sessions(self._listed)
         found = {session.key: session for session in listed}
         if len(found) != len(listed):
-            raise SourceUnavailable("it lists two sessions with one key")
+            raise SourceUnavailable("the source lists two sessions with the same key")
         return found
 
     def _update(self, found: dict[str, SourceSession]) -> None:
@@ -208,7 +211,7 @@ class SourceWatch:
 
     def _note_failure(self, error: SourceUnavailable) -> None:
         if self.silent_since is None:
-            _log.error("the sessions of %s are stale: %s", self.name, error)
+            _log.error("%s does not reply, its sessions are stale: %s", self.name, error)
             self.silent_since = self._clock.wall()
         self.is_complete = False
         if self.is_available:
@@ -228,13 +231,15 @@ class SourceWatch:
         try:
             return self.source.read_ends(keys)
         except SourceUnavailable as error:
-            _log.warning("%d sessions of %s ended for unknown reasons: %s", len(keys), self.name, error)
+            _log.warning(
+                "%d sessions of %s have ended, their end reasons are unknown: %s", len(keys), self.name, error
+            )
             return dict.fromkeys(keys, SourceEnd())
 
 
 @dataclass
 class SignOnWatch:
-    """Readings of failed sign-ons for the journal. There are none without `failures`. Thread-safe."""
+    """Watch that adds failed sign-ons to the journal. Does nothing if `failures` is None. Thread-safe."""
 
     configuration: Configuration
     failures: FailureSource | None
@@ -246,12 +251,13 @@ class SignOnWatch:
         self.configuration = configuration
 
     def run(self) -> None:
-        """Read from time to time until the process ends."""
+        """Read failed sign-ons every _SIGN_ON_SECONDS until the process ends."""
         while self.failures is not None:
             self.read(self.failures)
             time.sleep(_SIGN_ON_SECONDS)
 
     def read(self, failures: FailureSource) -> None:
+        """Read new failed sign-ons, and add them to the journal. A failure to read is logged."""
         try:
             found = failures.read()
         except SourceUnavailable as error:
@@ -276,8 +282,8 @@ class SignOnWatch:
 
 
 class HookSocket:
-    """Unix datagram socket for every user of the machine: dnsmasq runs as another one. The content of a
-    datagram is ignored. Raises OSError."""
+    """Unix datagram socket for the hooks of daemons. Every user of the machine may send, because dnsmasq runs
+    as another user. The content of a datagram is ignored. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -292,7 +298,7 @@ class HookSocket:
         self._path.unlink(missing_ok=True)
 
     def wait(self) -> bool:
-        """Wait until hooks have sent something. Return False after `stop`."""
+        """Wait until a hook has sent a datagram. Return False after `stop`."""
         if self._stopped.wait(_HOOK_PAUSE_SECONDS):
             return False
         self._socket.recv(1)
@@ -304,22 +310,22 @@ class HookSocket:
         return not self._stopped.is_set()
 
     def stop(self) -> None:
-        """End `wait`, from any thread."""
+        """Make `wait` return False. Any thread may call."""
         self._stopped.set()
         self._socket.shutdown(socket.SHUT_RD)
 
 
 def _bind(path: Path) -> socket.socket:
-    """Return a socket in place of the one that an earlier process left. Raises FileExistsError for any other
-    file."""
+    """Bind a datagram socket to a path, and replace the socket of an earlier process. Raises FileExistsError
+    if the path is another kind of file."""
     if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
         raise FileExistsError(errno.EEXIST, "is there and is no socket", str(path))
-    # Renamed when it is ready: a hook must always find a socket.
+    # The socket is renamed when it is ready: a hook must always find a socket.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         receiver.bind(str(draft))
-        # Not by the umask, which is that of all threads.
+        # Not by the umask, which all threads share.
         draft.chmod(0o666)
         draft.rename(path)
     except BaseException:
@@ -330,8 +336,8 @@ def _bind(path: Path) -> socket.socket:
 
 
 class Tracker:
-    """The sessions of all `sources`, whose names differ. Sessions restored at the start are stale until their
-    source replies. Thread-safe. Raises StepFailed."""
+    """Tracker of the sessions of all `sources`, which have different names. Sessions restored at the start
+    are stale until their source replies. Thread-safe. Raises StepFailed."""
 
     def __init__(
         self,
@@ -359,7 +365,7 @@ class Tracker:
 
     @property
     def unavailable_sources(self) -> list[str]:
-        """The names of the sources that do not reply, or have not replied yet. Their sessions are stale."""
+        """Names of the sources that do not reply, or have not replied yet. Their sessions are stale."""
         return [watch.name for watch in self._watches.values() if not watch.is_available]
 
     @property
@@ -368,13 +374,13 @@ class Tracker:
 
     @property
     def incomplete_sources(self) -> set[str]:
-        """The names of the sources that may have sessions which the table lacks: the source does not reply,
-        or the disk has no room for a session."""
+        """Names of the sources that may have sessions outside the table, because the source does not reply or
+        because a session could not be stored on disk."""
         return {watch.name for watch in self._watches.values() if not watch.is_complete}
 
     def run(self, hooks: HookSocket, crew: Crew) -> None:
-        """Poll from time to time, and at each hook, until `hooks` is stopped. Restored sessions appear first;
-        those of a source that is not used any more end."""
+        """Poll the sources until `hooks` is stopped: regularly, and after each datagram of a hook. First, add
+        the restored sessions to the provision, and end the sessions of sources that are no longer used."""
         if restored := list(self.sessions.all()):
             self._provision.add_sessions(restored)
         self._lifecycle.end_sessions_without_source(self._watches)
@@ -389,14 +395,14 @@ class Tracker:
                 thread.join()
 
     def trigger(self) -> None:
-        """Let each source be polled within a moment, because something may have changed."""
+        """Make each source be polled soon."""
         for watch in self._watches.values():
             watch.trigger()
 
     def disconnect(self, ids: Iterable[int], seconds: float = _DISCONNECT_SECONDS) -> list[SessionEnd]:
-        """End sessions, all at the same time, and return when they are gone, without those that have ended by
-        themselves. Raises StillConnected after so many seconds, also while a source hangs; requests that are
-        under way continue."""
+        """End sessions, all at the same time, and wait until they have ended. Return their ends, without the
+        sessions that had ended before. Raises StillConnected after `seconds`, also if a source hangs; pending
+        requests then continue."""
         groups = self._group_by_source(ids)
         results = {name: DisconnectionResult() for name in groups}
         runs = [
@@ -406,7 +412,7 @@ class Tracker:
         done, _ = wait(map(_start_thread, runs), seconds)
         for future in done:
             future.result()
-        # An end that is under way has left the table, but is not among the ends yet.
+        # Wait for ends in progress: their sessions have left the table, but are not in `ends` yet.
         with self.standstill():
             present = [self.sessions.get(id) for group in groups.values() for id in group]
             remaining_count = sum(session is not None for session in present)
@@ -420,8 +426,8 @@ class Tracker:
         return ended
 
     def end(self, find_remaining: Callable[[], Iterable[int]]) -> None:
-        """End sessions, and try again until `find_remaining` returns no id: a source may hang, or not have
-        replied yet."""
+        """End sessions, and try again until `find_remaining` returns no id. A source may hang, or may not
+        have replied yet."""
         while ids := list(find_remaining()):
             replying = {watch.name for watch in self.watches if watch.is_available}
             found = filter(None, map(self.sessions.get, ids))
@@ -432,7 +438,9 @@ class Tracker:
             try:
                 self.disconnect(reachable, _END_SECONDS)
             except StillConnected as error:
-                _log.error("cannot end sessions, trying again in %g s: %s", _RETRY_SECONDS, error)
+                _log.error(
+                    "cannot end the sessions of a commit, trying again in %g s: %s", _RETRY_SECONDS, error
+                )
                 self._sleep(_RETRY_SECONDS)
 
     def _group_by_source(self, ids: Iterable[int]) -> Mapping[str, list[int]]:
@@ -445,8 +453,8 @@ class Tracker:
 
 
 def _start_thread(run: Callable[[], None]) -> "Future[None]":
-    """Run a function on a thread: a source that hangs must not delay the caller, or the end of the
-    process."""
+    """Run a function on a daemon thread, and return a future for its end. A source that hangs must delay
+    neither the caller nor the end of the process."""
     done: Future[None] = Future()
 
     def work() -> None:
@@ -454,7 +462,7 @@ def _start_thread(run: Callable[[], None]) -> "Future[None]":
             run()
         except BaseException as error:
             done.set_exception(error)
-            # To the log: the caller may not wait any more.
+            # Raised also for the log, because the caller may no longer wait.
             raise
         done.set_result(None)
 
