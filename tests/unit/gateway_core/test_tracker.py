@@ -487,7 +487,7 @@ def test_with_a_full_disk_no_session_starts_and_ends_are_events(
     assert ids == sorted(ids)
     logged = [record.getMessage() for record in caplog.records]
     assert len(logged) == 2
-    assert logged[0].startswith("cannot give ids to sessions: ")
+    assert logged[0].startswith("cannot give ids to sessions, trying again: ")
     assert logged[1] == "the core can give ids to sessions again"
 
 
