@@ -1,6 +1,6 @@
-"""The TLS certificate of a service: the copy that workers serve, its end (RFC 5280 section 4.1.2.5), and
-whether it is self-signed. The end and the issuer are read from the DER of the certificate: Python's ssl has
-them for peers only."""
+"""TLS certificate of a service: the copy that workers serve, the time of its expiry (RFC 5280 section
+4.1.2.5), and whether it is self-signed. Expiry and issuer are read from the DER of the certificate, because
+Python's ssl returns them only for the certificates of peers."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 #: Tags of X.690: the version of a certificate, which may be missing, and the two kinds of time.
 _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18
-#: Of a certificate's fields from the serial number on.
+#: Indexes of a certificate's fields, counted from the serial number.
 _ISSUER, _VALIDITY, _SUBJECT = 2, 3, 4
 #: Seconds between two lines about the same certificate.
 _DAY = 86400.0
@@ -32,17 +32,20 @@ class _Element(NamedTuple):
 
 
 def read_end(certificate: Path) -> float | None:
-    """Return the end of the first certificate in a PEM file, in epoch seconds; None if it cannot be read."""
+    """Return the time at which the first certificate in a PEM file expires, in epoch seconds, or None if the
+    file cannot be read."""
     try:
         return _parse_end(_read_fields(certificate))
     except (OSError, ValueError, IndexError, KeyError) as error:
-        _log.warning("cannot read the end of the certificate %s: %s", certificate, error)
+        _log.warning(
+            "cannot read the expiry of the certificate %s, which is not monitored: %s", certificate, error
+        )
         return None
 
 
 def is_self_signed(certificate: Path) -> bool:
-    """Return True if the first certificate in a PEM file names itself as its issuer; False if it cannot be
-    read."""
+    """Return True if the first certificate in a PEM file names itself as its issuer, False if the file cannot
+    be read."""
     try:
         fields = _read_fields(certificate)
         return fields[_ISSUER] == fields[_SUBJECT]
@@ -51,20 +54,21 @@ def is_self_signed(certificate: Path) -> bool:
 
 
 class ServedPair:
-    """The certificate that all workers of a service serve, with its key: a checked copy of the operator's
-    files in memory. A worker that starts later serves the same pair, even if the files have changed."""
+    """Certificate and key that all workers of a service serve: a checked copy of the operator's files in
+    memory. A worker that starts later serves the same pair, even if the files have changed."""
 
     def __init__(self) -> None:
         self._copies: tuple[BinaryIO, ...] = ()
-        #: The end of the certificate in epoch seconds. None if it cannot be read, or nothing is served.
+        #: The expiry of the certificate in epoch seconds. None if the expiry cannot be read, or nothing is
+        #: served.
         self.end: float | None = None
         #: True if the last `load` failed: the pair of the `load` before it is served.
         self.is_former = False
 
     def load(self, certificate: Path, key: Path) -> None:
-        """Check a certificate and its key, and serve them in workers that are forked from now on. Raises
-        OSError for a file that cannot be read, and ValueError for a pair that cannot be used: then the former
-        pair stays."""
+        """Check a certificate and its key, and serve both in workers that are forked from now on. Raises
+        OSError for a file that cannot be read, and ValueError for a pair that cannot be used: the former pair
+        then stays in use."""
         self.is_former = True
         copies = _copy(certificate), _copy(key)
         try:
@@ -87,8 +91,8 @@ SERVED = ServedPair()
 
 
 def load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Load a certificate and its key into a TLS context. Raises OSError, and ValueError if they do not belong
-    together."""
+    """Load a certificate and its key into a TLS context. Raises OSError, and ValueError if the key does not
+    belong to the certificate."""
     try:
         # With an empty password, an encrypted key is an error. Without one, openssl would prompt.
         context.load_cert_chain(certificate, key, password="")
@@ -104,8 +108,8 @@ def log_expiry(
     sleep: Callable[[float], object],
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Log an error when the certificate has expired, and then daily, for ever. `end` is the end of the served
-    certificate, in epoch seconds; the file may be newer. Returns at once if `end` is None."""
+    """Log an error when the certificate has expired, and then every day, without end. `end` is the expiry of
+    the served certificate, in epoch seconds; the file may be newer. Return at once if `end` is None."""
     while end is not None:
         if clock() >= end:
             _log.error(
@@ -115,8 +119,8 @@ def log_expiry(
 
 
 def _copy(path: Path) -> BinaryIO:
-    """Return a copy of a file in memory, which only this process and its children see (memfd_create(2)).
-    Raises OSError."""
+    """Copy a file to memory that only this process and its children can see (memfd_create(2)). Raises
+    OSError."""
     content = path.read_bytes()
     copy = os.fdopen(os.memfd_create("tls"), "wb")
     copy.write(content)
@@ -145,7 +149,8 @@ def _read_fields(certificate: Path) -> list[_Element]:
 
 
 def _parse_end(fields: Sequence[_Element]) -> float:
-    """Return the end of a certificate in epoch seconds. Raises ValueError, IndexError and KeyError."""
+    """Return the time at which a certificate expires, in epoch seconds. Raises ValueError, IndexError and
+    KeyError."""
     _, end = _parse_elements(fields[_VALIDITY].value)
     # RFC 5280 and Python differ about the years 50 to 68 only.
     return datetime.strptime(end.value.decode("ascii"), _FORMATS[end.tag]).replace(tzinfo=UTC).timestamp()

@@ -1,5 +1,5 @@
-"""SQLite files: how they are opened and checked, what becomes of damaged ones, and how their write-ahead logs
-are emptied. Each store has its own pragmas, since each has its own reason to be more or less durable.
+"""SQLite files: opening, checking, replacement of damaged files, and emptying of write-ahead logs. Each store
+has its own pragmas, because each store needs another degree of durability.
 
 A process that forks must not use an SQLite file: SQLite's locks belong to the process that opened the file.
 """
@@ -23,38 +23,39 @@ _MODE = 0o600
 #: Pragmas for one file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed:
 #: after a commit, a power cut must not bring the journal back.
 ONE_FILE = ("journal_mode = DELETE", "synchronous = EXTRA")
-#: What SQLite adds to the name of a database for its other files. The database comes last: a new one must not
-#: find the log of the old one.
+#: Suffixes of SQLite's files for a database. The database itself is last: a new database must not find the
+#: log of the old database.
 _SUFFIXES = ("-wal", "-shm", "-journal", "")
 
 
 class Damaged(sqlite3.DatabaseError):
-    """A file that SQLite can read, but not all of it, or with other tables than its owner makes."""
+    """Error of a file that SQLite cannot read completely, or whose tables are not the tables of its owner."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 class DatabaseFile(sqlite3.Connection):
-    """Connection without implicit transactions. `path` and `inode` are those of the file that it opened."""
+    """Connection without implicit transactions. `path` and `inode` identify the file that the connection
+    opened."""
 
     path: Path
     inode: int
 
     @property
     def is_current(self) -> bool:
-        """False if the file was removed or replaced: what is written now would be lost."""
+        """False if the file was removed or replaced: writes through this connection would be lost."""
         with suppress(FileNotFoundError):
             return self.path.stat().st_ino == self.inode
         return False
 
     @property
     def used_pages(self) -> int:
-        """Pages of the file that hold data."""
+        """Number of pages of the file that contain data."""
         return self.read_pragma("page_count") - self.read_pragma("freelist_count")
 
     @property
     def log_bytes(self) -> int:
-        """Size of SQLite's write-ahead log."""
+        """Size of SQLite's write-ahead log, in bytes."""
         return self.path.with_name(f"{self.path.name}-wal").stat().st_size
 
     def read_pragma(self, name: str) -> int:
@@ -70,10 +71,10 @@ class DatabaseFile(sqlite3.Connection):
             yield
 
     def empty_log(self, wait_ms: int) -> tuple[bool, bool]:
-        """Empty the write-ahead log. By itself, SQLite does so only in a moment without a reader of the log,
-        which may never come. Wait at most `wait_ms` for the readers of now; new ones do not read the log.
-        Return whether the log is empty, and whether another process empties it: SQLite has no wait for that.
-        """
+        """Empty the write-ahead log. SQLite itself empties the log only when no connection reads it, which
+        may never happen. Wait at most `wait_ms` for the present readers; new readers do not read the log.
+        Return whether the log is empty, and whether another process is emptying the log: SQLite cannot wait
+        for that process."""
         timeout = self.read_pragma("busy_timeout")
         self.execute(f"PRAGMA busy_timeout = {wait_ms}")
         failed, pages, _ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -89,8 +90,9 @@ def connect(
     prepare: Callable[[DatabaseFile], object] = lambda _: None,
     mode: int = _MODE,
 ) -> DatabaseFile:
-    """Open a database, or make one. The connection waits `timeout` seconds for locks of other processes.
-    `schema` makes tables, and `prepare` puts rows in them. Raises OSError and sqlite3.Error."""
+    """Open a database, and create the file if it is missing. The connection waits `timeout` seconds for locks
+    of other processes. `schema` creates tables, and `prepare` inserts rows. Raises OSError and
+    sqlite3.Error."""
     with suppress(FileExistsError):
         # SQLite's other files get the mode of this one. An existing file must not be opened here: closing it
         # would release SQLite's locks of this process (fcntl(2)).
@@ -116,16 +118,16 @@ def connect(
 
 
 def connect_by(query: str, path: Path, timeout: float) -> sqlite3.Connection:
-    """Open an existing database as the query says, such as `mode=ro` (https://sqlite.org/uri.html). Raises
-    sqlite3.Error."""
+    """Open an existing database with the parameters of a URI query, such as `mode=ro`
+    (https://sqlite.org/uri.html). Raises sqlite3.Error."""
     address = f"{path.absolute().as_uri()}?{query}"
     return sqlite3.connect(address, uri=True, timeout=timeout, isolation_level=None)
 
 
 def connect_to_read(path: Path, timeout: float, timeout_alone: float) -> sqlite3.Connection:
-    """Open an existing database for readers, also where the disk is full or the folder belongs to another
-    user. `timeout_alone` is the wait in seconds for other processes where the connection must be the only
-    one. Raises sqlite3.Error."""
+    """Open an existing database for reading, even if the disk is full or the folder belongs to another user.
+    `timeout_alone` is the time in seconds to wait for other processes if the connection must be the only
+    connection. Raises sqlite3.Error."""
     connection = connect_by("mode=ro", path, timeout)
     try:
         _read(connection)
@@ -152,7 +154,8 @@ def _read(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Exclude other processes that prepare a file in the folder. Raises OSError."""
+    """Lock a folder during the block, against other processes that prepare a file in the folder. Raises
+    OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -167,18 +170,19 @@ def get_result_code(error: sqlite3.Error) -> int:
 
 
 def is_damaged(error: sqlite3.Error) -> bool:
-    """Return True if the error says that the file is damaged, or is no database."""
+    """Return True if the error says that the file is damaged or is not a database."""
     return get_result_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Read the whole database. Raises Damaged."""
+    """Check the whole database. Raises Damaged."""
     if ("ok",) not in connection.execute("PRAGMA quick_check(1)"):
         raise Damaged("the check of the file failed")
 
 
 def is_whole(path: Path) -> bool:
-    """Return True if SQLite can read the whole database, or there is none. Raises sqlite3.Error."""
+    """Return True if SQLite can read the whole database, or if the file does not exist. Raises
+    sqlite3.Error."""
     if not path.exists():
         return True
     try:
@@ -192,7 +196,7 @@ def is_whole(path: Path) -> bool:
 
 
 def repair_and_retry(work: Callable[[], T], repair: Callable[[], object]) -> T:
-    """Return the result of `work`. If the file turns out to be damaged, call `repair`, and `work` again."""
+    """Return the result of `work`. If the file is damaged, call `repair`, and call `work` again."""
     try:
         return work()
     except sqlite3.DatabaseError as error:
@@ -203,24 +207,25 @@ def repair_and_retry(work: Callable[[], T], repair: Callable[[], object]) -> T:
 
 
 def begin_anew(path: Path, what: str) -> Path:
-    """Rename a damaged database with SQLite's other files, so that the next opening makes a new one, and
-    return its new path. The log says so, with `what` as the name of the file. Raises OSError."""
+    """Rename a damaged database and SQLite's other files for it, so that the next opening creates a new
+    database. Return the new path of the damaged file. The log line names the database by `what`. Raises
+    OSError."""
     aside = path.with_name(f"{path.name}.damaged")
     for suffix in _SUFFIXES:
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
     durable.sync(path.parent)
-    _log.error("began a new %s: the old one is damaged, and is now %s", what, aside)
+    _log.error("began a new %s, the damaged file was moved to %s", what, aside)
     return aside
 
 
 class Database:
-    """File that one process owns, and that begins anew when it is damaged or removed. Its first use opens it.
-    For one thread at a time.
+    """Database file of one process. A file that is damaged or removed is replaced by a new file. The first
+    use opens the file. For one thread at a time.
 
-    `what` names the file in the log. Connections wait `timeout` seconds for other processes that read.
-    `restore` gets each new connection, in a transaction, and puts in the tables what the owner has in memory.
-    So nothing is lost with a file that is damaged or removed while it is in use.
+    `what` names the database in the log. Connections wait `timeout` seconds for other processes that read.
+    `restore` gets each new connection in a transaction, and inserts the rows that the owner has in memory. So
+    nothing is lost if the file is damaged or removed while it is in use.
     """
 
     def __init__(
@@ -242,16 +247,16 @@ class Database:
         self._connection: DatabaseFile | None = None
 
     def use(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the result of `work` in one transaction, which is on disk. If the file is damaged, `work` is
-        called again with a new file. Raises OSError and sqlite3.Error: then it is unknown what is on disk,
-        and the next use opens the file again."""
+        """Call `work` in one transaction, and return its result when the transaction is on disk. If the file
+        is damaged, call `work` again with a new file. Raises OSError and sqlite3.Error: the content on disk
+        is then unknown, and the next use opens the file again."""
         return repair_and_retry(lambda: self._transact(work), self._begin_anew)
 
     def open(self) -> DatabaseFile:
-        """Return the connection: a new one if there is none, or if its file was removed. Raises OSError and
-        sqlite3.Error."""
+        """Return the connection. Open a new connection if there is none, or if the file was removed. Raises
+        OSError and sqlite3.Error."""
         if self._connection is not None and not self._connection.is_current:
-            _log.error("began a new %s: the file %s was removed or replaced", self._what, self._path)
+            _log.error("began a new %s, because the file %s was removed or replaced", self._what, self._path)
             self.close()
         if self._connection is None:
             durable.make_folder(self._path.parent)

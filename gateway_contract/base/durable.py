@@ -1,7 +1,7 @@
 """Files that survive a power cut.
 
-A power cut can leave a name without its content, or a content without its name. So a file is synced before it
-gets its name, and the folder after.
+A power cut can leave a name without its content, or a content without its name. So a file is synced before
+the file gets its name, and the folder is synced after that.
 """
 
 import errno
@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 _MODE = 0o600
-#: Errors of a folder that takes no file until somebody changes the folder or the disk.
+#: Errors of a folder in which no file can be written until an operator changes the folder or the disk.
 _UNWRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
 
 
@@ -20,25 +20,26 @@ def is_unwritable(error: OSError) -> bool:
 
 
 def require_writable(folder: Path) -> None:
-    """Check that this process can make files in a folder. Raises OSError."""
+    """Check that this process can create files in a folder. Raises OSError."""
     if not os.access(folder, os.W_OK | os.X_OK):
         number = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
         raise OSError(number, os.strerror(number), str(folder))
 
 
 def require_room(folder: Path, least: int) -> None:
-    """Check that the disk of a folder has `least` free bytes. Raises OSError."""
+    """Check that the disk of a folder has at least `least` free bytes. Raises OSError."""
     disk = os.statvfs(folder)
     if disk.f_bavail * disk.f_frsize < least:
         raise OSError(errno.ENOSPC, f"less than {least} bytes are free in {folder}")
 
 
 class NotSynced(OSError):
-    """Failure to sync a file that has its new content, but may lose it in a power cut."""
+    """Error of a file that has its new content but could not be synced: a power cut may bring the old content
+    back."""
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its parents for the owner alone, unless they exist. Raises OSError."""
+    """Create a folder and its missing parents, with access for the owner only. Raises OSError."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -47,7 +48,8 @@ def make_folder(path: Path) -> None:
 
 
 def write(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = None) -> None:
-    """Write a new file and sync it. Its name is safe only after `sync` of its folder. Raises OSError."""
+    """Write a new file and sync its content. The name of the file is safe only after `sync` of its folder.
+    Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
     try:
         left = memoryview(data)
@@ -63,8 +65,8 @@ def write(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = Non
 
 
 def replace(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = None) -> None:
-    """Replace the whole content of a file, or nothing. Raises OSError: then the file has its old content,
-    unless the error is NotSynced."""
+    """Replace the whole content of a file, or change nothing. Raises OSError: the file then has its old
+    content, unless the error is NotSynced."""
     draft = path.with_name(f".{path.name}.new")
     try:
         write(draft, data, mode=mode, group=group)
@@ -80,7 +82,7 @@ def replace(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = N
 
 
 def sync(folder: Path) -> None:
-    """Sync the names in a folder. Raises OSError."""
+    """Sync the names of the files in a folder. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

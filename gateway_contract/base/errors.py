@@ -1,5 +1,4 @@
-"""The errors of the gateway, without HTTP or varlink. `gateway_api/web/errors.py` turns them into
-responses."""
+"""Errors of the gateway, without HTTP or varlink. `gateway_api/web/errors.py` converts them to responses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ class GatewayApiError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """A rule that a value breaks. `path` is the dotted path of the value in the request or the configuration.
+    """Rule that a value breaks. `path` is the dotted path of the value in the request or the configuration.
     `code` is for programs: `invalid`, `missing` or `unknown`."""
 
     path: str
@@ -21,7 +20,7 @@ class Problem:
 
 
 class Invalid(GatewayApiError):
-    """Values of a request or a configuration break rules. Nothing was changed."""
+    """Refusal of a request or a configuration whose values break rules. Nothing was changed."""
 
     def __init__(self, *problems: Problem) -> None:
         #: There is at least one problem.
@@ -30,11 +29,12 @@ class Invalid(GatewayApiError):
 
 
 class NotFound(GatewayApiError):
-    """The object that the request names does not exist."""
+    """Error of a request that names an object which does not exist."""
 
 
 class Moved(GatewayApiError):
-    """The object has moved to another path, `to`, which includes the query of the request."""
+    """Redirection of a request: the object has moved to the path `to`, which includes the query of the
+    request."""
 
     def __init__(self, to: str) -> None:
         self.to = to
@@ -42,26 +42,27 @@ class Moved(GatewayApiError):
 
 
 class ListTooLarge(GatewayApiError):
-    """A whole list is too large for one response. Its pages are not."""
+    """Refusal of a whole list that is too large for one response. The client can request pages."""
 
     def __init__(self) -> None:
         super().__init__("The whole list is too large for one answer; use limit")
 
 
 class CoreUnavailable(GatewayApiError):
-    """The core daemon cannot be reached, or has failed. The text is for the log, never for a client."""
+    """Error of a call: the core daemon cannot be reached, or has failed. The text is for the log, never for a
+    client."""
 
 
 class CoreUnanswered(CoreUnavailable):
-    """The reply to a change was lost. The core daemon may have made the change."""
+    """Error of a change whose reply was lost. The core daemon may have made the change."""
 
 
 class CoreBusy(CoreUnavailable):
-    """The core daemon replied in time to other calls, but not to a call for a list."""
+    """Error of a call for a list: the core daemon did not reply in time, but replied to other calls."""
 
 
 class CoreAbsent(CoreUnavailable):
-    """There is no socket of a core daemon."""
+    """Error of a call: no socket of a core daemon exists."""
 
     #: What an operator can do.
     HINT = (
@@ -73,18 +74,20 @@ class CoreAbsent(CoreUnavailable):
 
 
 class CoreLacksMethod(CoreUnavailable):
-    """The core daemon does not have an optional method of its interface. A client may see the text."""
+    """Error of a call: the core daemon does not have this optional method of the interface. A client may see
+    the text."""
 
     def __init__(self, method: str) -> None:
         super().__init__(f"The core daemon lacks the method {method}")
 
 
 class Conflict(GatewayApiError):
-    """The current state does not allow the request."""
+    """Refusal of a request that the current state does not allow."""
 
 
 class Stale(GatewayApiError):
-    """The configuration has another ETag than the request requires. Nothing was changed."""
+    """Refusal of a change: the request requires another ETag than the configuration has. Nothing was
+    changed."""
 
     def __init__(self, etag: str) -> None:
         #: The current ETag.
@@ -93,8 +96,8 @@ class Stale(GatewayApiError):
 
 
 class StepFailed(GatewayApiError):
-    """A step of a change failed, for example on a full disk. Nothing was changed. `step` is a verb and an
-    object, such as `write the revision`. A client may see `step` and `reason`: they have no path and no
+    """Failure of one step of a change, for example on a full disk. Nothing was changed. `step` is a verb and
+    an object, such as `write the revision`. A client may see `step` and `reason`: they contain no path and no
     secret."""
 
     def __init__(self, step: str, reason: str) -> None:
@@ -104,13 +107,13 @@ class StepFailed(GatewayApiError):
 
     @property
     def sentence(self) -> str:
-        """The text for a client."""
+        """Text of the error for a client."""
         return f"Cannot {self.step}: {self.reason}. Nothing was changed"
 
 
 class StillConnected(GatewayApiError):
-    """Some of the sessions that were to end are still connected. `ended` has the records of the sessions that
-    ended. A client may see the reason."""
+    """Failure to end sessions: some of the sessions are still connected. `ended` has the records of the
+    sessions that ended. A client may see the reason."""
 
     def __init__(self, connected: int, ended: Sequence[Any], reason: str) -> None:
         self.connected = connected
@@ -122,11 +125,12 @@ class StillConnected(GatewayApiError):
 
 
 class HubUnavailable(GatewayApiError):
-    """The hub cannot be reached, or has failed. The text is for the log, never for a client."""
+    """Error of a call: the hub cannot be reached, or has failed. The text is for the log, never for a
+    client."""
 
 
 class AuditUnavailable(GatewayApiError):
-    """The audit log cannot be read or written, as `verb` says. The reason is for the log, never for a
+    """Failure to read or to write the audit log, as `verb` says. The reason is for the log, never for a
     client."""
 
     def __init__(self, verb: str, reason: object) -> None:
@@ -135,11 +139,11 @@ class AuditUnavailable(GatewayApiError):
 
 
 class HistoryUnavailable(GatewayApiError):
-    """The history of sessions cannot be read. The reason is for the log, never for a client."""
+    """Failure to read the history of sessions. The reason is for the log, never for a client."""
 
 
 class SearchTooLong(GatewayApiError):
-    """A search in the history did not end in time. `retry_after` is in seconds."""
+    """Error of a search in the history that did not end in time. `retry_after` is in seconds."""
 
     def __init__(self, seconds: float, retry_after: int) -> None:
         self.retry_after = retry_after
@@ -150,7 +154,7 @@ class SearchTooLong(GatewayApiError):
 
 
 class LedgerUnavailable(GatewayApiError):
-    """The login ledger cannot be used. A client may see the message; the reason is for the log."""
+    """Failure to use the login ledger. A client may see the message; the reason is for the log."""
 
     def __init__(self, message: str, reason: object) -> None:
         self.message = message
@@ -158,19 +162,19 @@ class LedgerUnavailable(GatewayApiError):
 
 
 class NotAuthenticated(GatewayApiError):
-    """The request has no valid token."""
+    """Refusal of a request without a valid token."""
 
 
 class WrongCredentials(GatewayApiError):
-    """The user name and the password of a login do not match."""
+    """Refusal of a login: the user name and the password do not match."""
 
 
 class NotAllowed(GatewayApiError):
-    """The request requires another role."""
+    """Refusal of a request that requires another role."""
 
 
 class Disabled(GatewayApiError):
-    """The running configuration disables the API."""
+    """Refusal of a request: the running configuration disables the API."""
 
     def __init__(
         self,
@@ -181,7 +185,8 @@ class Disabled(GatewayApiError):
 
 
 class TooMany(GatewayApiError):
-    """A limit is reached. `retry_after` is in seconds. `WHAT` names what the limit counts."""
+    """Refusal of a request that exceeds a limit. `retry_after` is in seconds. `WHAT` names the things that
+    the limit counts."""
 
     WHAT = ""
 
@@ -191,18 +196,19 @@ class TooMany(GatewayApiError):
 
 
 class TooManyAttempts(TooMany):
-    """Too many logins have failed, or wait in the queue."""
+    """Refusal of a login: too many logins have failed, or wait in the queue."""
 
     WHAT = "login attempts"
 
 
 class TooManyLists(TooMany):
-    """A worker is already sending as many whole lists as it can."""
+    """Refusal of a whole list: the worker already sends as many whole lists as it can."""
 
     WHAT = "whole lists at a time"
 
 
 class TooManyStreams(TooMany):
-    """One client, or all clients together, have as many event streams as a worker allows."""
+    """Refusal of an event stream: one client, or all clients together, have as many event streams as a worker
+    allows."""
 
     WHAT = "event streams"

@@ -1,5 +1,5 @@
-"""Fields of marshmallow that convert nothing, and Problems in place of its messages. The fields of
-marshmallow accept `true` as an integer and `"yes"` as a boolean."""
+"""Strict fields for marshmallow, whose error messages become Problems. These fields never convert a value:
+marshmallow's own fields accept `true` as an integer and `"yes"` as a boolean."""
 
 import math
 import re
@@ -19,7 +19,7 @@ _MISSING = "is required"
 _UNKNOWN = "is not a known field"
 _CODES = {_MISSING: "missing", _UNKNOWN: "unknown"}
 
-#: The most problems of a response: a body of unknown fields would get a response ten times its size.
+#: Maximum number of problems in a response: a body of unknown fields would get a response ten times its size.
 MAX_PROBLEMS = 20
 _LONGEST_NAME = 64
 
@@ -51,13 +51,14 @@ _decoder = msgspec.json.Decoder(float_hook=_number)
 
 
 def says(description: str, example: Any, **more: Any) -> dict[str, Any]:
-    """Return the `metadata` of a field for the OpenAPI document: a sentence, with the unit if there is one,
-    and an example as a client sends it. `more` is JSON Schema that no validator of the field states."""
+    """Return the `metadata` of a field for the OpenAPI document: a description with the unit, if there is
+    one, and an example as a client sends it. `more` is JSON Schema that no validator of the field
+    expresses."""
     return {"description": description, "examples": [example], **more}
 
 
 class Schema(marshmallow.Schema):
-    """A schema that rejects unknown fields, and loads an object as `made(**fields)`."""
+    """Schema that rejects unknown fields. The schema loads an object as `made(**fields)`."""
 
     made: ClassVar[Callable[..., Any]] = dict
     error_messages = {"unknown": _UNKNOWN, "type": "must be an object"}
@@ -71,25 +72,25 @@ class Schema(marshmallow.Schema):
 
 
 class _Worded(fields.Field[Any]):
-    """A field with the messages of the API."""
+    """Base class of all fields, with the error messages of the API."""
 
     default_error_messages = {"required": _MISSING, "null": "must not be null"}
 
 
 class ListField(_Worded, fields.List[Any]):
-    """A JSON array."""
+    """Field for a JSON array."""
 
 
 class NestedField(_Worded, fields.Nested):
-    """A JSON object with a schema of its own."""
+    """Field for a JSON object that has a schema of its own."""
 
 
 class JsonField(_Worded, fields.Raw):
-    """Any JSON."""
+    """Field for any JSON value."""
 
 
 class _Exact(_Worded):
-    """A value of one Python type, or the error `invalid`."""
+    """Field for a value of exactly one Python type. Any other type is the error `invalid`."""
 
     TYPE: type
 
@@ -100,27 +101,29 @@ class _Exact(_Worded):
 
 
 class TextField(_Worded, fields.String):
-    """A JSON string."""
+    """Field for a JSON string."""
 
     default_error_messages = {"invalid": "must be a string"}
 
 
 class WholeField(_Exact, fields.Integer):
-    """A JSON integer: not `true`, `1.5` or `"1"`. `decode_json` turns `1.0` into an integer."""
+    """Field for a JSON integer. It rejects `true`, `1.5` and `"1"`. `decode_json` turns `1.0` into an
+    integer."""
 
     TYPE = int
     default_error_messages = {"invalid": "must be an integer"}
 
 
 class FlagField(_Exact, fields.Boolean):
-    """A JSON `true` or `false`."""
+    """Field for a JSON `true` or `false`."""
 
     TYPE = bool
     default_error_messages = {"invalid": "must be true or false"}
 
 
 class ParsedField(_Worded):
-    """A JSON string, loaded as the result of `parse`, which raises ValueError with the rule."""
+    """Field for a JSON string, loaded as the result of `parse`. `parse` raises ValueError with the broken
+    rule."""
 
     default_error_messages = TextField.default_error_messages
 
@@ -138,7 +141,7 @@ class ParsedField(_Worded):
 
 
 def shorten_name(name: Any) -> str:
-    """Return a name from a request, cut to a length that fits in a response."""
+    """Cut a name from a request to a length that fits in a response."""
     text = str(name)
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
 
@@ -148,7 +151,7 @@ _instance = cache(lambda schema: schema())
 
 
 def load(schema: type[Schema], data: Any) -> Any:
-    """Return the data as the schema loads it. Raises Invalid."""
+    """Load data with a schema, and return the result. Raises Invalid."""
     try:
         return _instance(schema).load(data)
     except marshmallow.ValidationError as error:
@@ -156,8 +159,8 @@ def load(schema: type[Schema], data: Any) -> Any:
 
 
 def _problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterator[Problem]:
-    """Yield the problems in the order of the data, then those of missing fields in the order of the
-    schema."""
+    """Yield the problems of given fields in the order of the data, then the problems of missing fields in the
+    order of the schema."""
     # marshmallow finds unknown fields in a set, whose order changes with each process.
     given = list(data) if isinstance(data, Mapping) else []
     places = {key: place for place, key in enumerate(given)}
@@ -173,7 +176,7 @@ def _problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterat
 
 
 def _part(data: Any, key: Any) -> Any:
-    """Return the part of the data at this key; None where there is no such part."""
+    """Return the part of the data at a key, or None if the data has no such part."""
     if isinstance(data, Mapping):
         return data.get(key)
     is_item = isinstance(data, list) and isinstance(key, int) and key < len(data)

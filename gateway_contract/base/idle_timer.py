@@ -1,4 +1,4 @@
-"""Timer that ends what nobody uses."""
+"""Timer that calls a function after a time without use."""
 
 import logging
 import threading
@@ -9,7 +9,8 @@ _log = logging.getLogger(__name__)
 
 
 class IdleTimer:
-    """Timer that calls `forget` after `seconds` without `restart`, and at most twice as many. Thread-safe."""
+    """Timer that calls `forget` when `restart` was not called for `seconds`, at the latest after twice this
+    time. Thread-safe."""
 
     def __init__(self, seconds: float, forget: Callable[[], None]) -> None:
         self._seconds = seconds
@@ -33,7 +34,7 @@ class IdleTimer:
             Context().run(timer.start)
         except RuntimeError as error:
             # The next use tries again.
-            _log.error("cannot start a timer: %s", error)
+            _log.error("cannot start an idle timer, unused data stays in memory for longer: %s", error)
             return
         self._is_running = True
 

@@ -1,4 +1,4 @@
-"""IPv6 networks as numbers, which do not depend on the spelling: a one, followed by the bits of the prefix.
+"""IPv6 networks as numbers that do not depend on the spelling: a bit 1, followed by the bits of the prefix.
 
 For example `::/0` is 1, `8000::/1` is 3, and an address is a number of 129 bits.
 """
@@ -9,7 +9,7 @@ _BITS = 128
 
 
 def is_meant(address: str) -> bool:
-    """Return True for a text that is meant as an IPv6 address, not as an IPv4 address. The text may be
+    """Return True if a text is meant as an IPv6 address rather than an IPv4 address. The text may be
     neither."""
     return ":" in address
 

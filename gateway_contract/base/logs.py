@@ -1,7 +1,7 @@
-"""Log lines: one for each record, as key=value or as JSON, and without secrets.
+"""Log lines without secrets: one line for each record, as key=value or as JSON.
 
-A line is printable ASCII. Other characters are escaped as in JSON, so that no text of a client can end a
-line, look like another field, or control a terminal.
+A line is printable ASCII. Other characters are escaped as in JSON, so no text of a client can end a line,
+look like another field, or control a terminal.
 """
 
 import json
@@ -29,12 +29,13 @@ _SECRET_TEXT = re.compile(
 
 
 def is_secret(key: str) -> bool:
-    """Return True when the key is, or ends in, a word for a secret: `radius_secret`, `auth-token`."""
+    """Return True if the key is a word for a secret, or ends in such a word: `radius_secret`,
+    `auth-token`."""
     return key.lower().endswith(_SECRET_WORDS)
 
 
 def mask_text(text: str) -> str:
-    """Return the text with a mask for each hash, secret or token in it."""
+    """Return the text with a mask in place of each hash, secret and token."""
     return _SECRET_TEXT.sub(MASK, text)
 
 
@@ -65,13 +66,13 @@ Fields = dict[str, Any]
 
 
 def make_extra(**fields: Any) -> dict[str, Fields]:
-    """Return the `extra` of a logging call: fields besides its message."""
+    """Return the argument `extra` of a logging call, with fields in addition to the message."""
     return {"fields": fields}
 
 
 class LineFormatter(logging.Formatter):
-    """Formatter of log lines. `encode` makes a line of fields. With `for_journal` a line begins with its
-    priority."""
+    """Formatter of log lines. `encode` makes a line from the fields. With `for_journal`, a line begins with
+    its priority."""
 
     def __init__(self, encode: Callable[[Fields], str], *, for_journal: bool = False) -> None:
         super().__init__()
@@ -97,7 +98,8 @@ class LineFormatter(logging.Formatter):
 
 
 def format_key_value(fields: Fields) -> str:
-    """Return `name=value` of each field: `-` for None, and a value in quotes unless it is a plain word."""
+    """Return the line `name=value` for all fields: `-` for None, and quotes around a value that is not a
+    plain word."""
     return " ".join([f"{name}={_format_value(held)}" for name, held in fields.items()])
 
 
@@ -108,15 +110,16 @@ FORMATS: dict[str, Callable[[Fields], str]] = {
 
 
 def install(format: str, *loggers: logging.Logger) -> None:
-    """Make the root logger and these loggers, which have handlers, write lines in one of `FORMATS`. The root
-    logger also logs warnings, and exceptions that end a thread or the process."""
+    """Make the root logger and the given loggers write lines in one of `FORMATS`. The given loggers must have
+    handlers. The root logger also logs warnings, and exceptions that end a thread or the process."""
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(logging.StreamHandler())
     for logger in (root, *loggers):
         for handler in logger.handlers:
             handler.setFormatter(LineFormatter(FORMATS[format], for_journal=_is_journal(handler)))
-    # Each record would find its line of code, its thread and its process, which no formatter here writes.
+    # Without these settings, each record would look up its line of code, its thread and its process, which no
+    # formatter here writes.
     # Under gevent, the name of the thread is an object for each greenlet.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
@@ -138,13 +141,13 @@ def _is_journal(handler: logging.Handler) -> bool:
 
 def _log_process_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if not issubclass(kind, KeyboardInterrupt):
-        logging.critical("the process ends", exc_info=(kind, error, trace))
+        logging.critical("the process ends after an exception", exc_info=(kind, error, trace))
 
 
 def _log_thread_end(what: threading.ExceptHookArgs) -> None:
     if not issubclass(what.exc_type, SystemExit):
         name = what.thread.name if what.thread else "a thread"
-        logging.error("an exception ended %s", name, exc_info=what.exc_value)
+        logging.error("%s ended after an exception", name, exc_info=what.exc_value)
 
 
 def _clip(held: Any) -> Any:

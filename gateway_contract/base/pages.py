@@ -1,4 +1,5 @@
-"""Pages of lists, and their cursors: the place of the last record of a page, as base64 of JSON."""
+"""Pages of lists, and their cursors. A cursor is the sort position of the last record of a page, as base64 of
+JSON."""
 
 import base64
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ CURSOR_RULE = "must be what the last page gave as next_cursor"
 
 
 class FoundPage(NamedTuple, Generic[T]):
-    """Page of a list, or the whole list; `next_cursor` is None at the end."""
+    """Page of a list, or the whole list. `next_cursor` is None at the end of the list."""
 
     records: list[T]
     next_cursor: str | None = None
@@ -25,7 +26,7 @@ def encode_cursor(place: Any) -> str:
 
 
 def decode_cursor(cursor: str, type: type[T]) -> T:
-    """Return the place in a cursor. Raises ValueError."""
+    """Return the sort position in a cursor. Raises ValueError."""
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         return msgspec.json.decode(raw, type=type)
@@ -34,7 +35,7 @@ def decode_cursor(cursor: str, type: type[T]) -> T:
 
 
 def decode_numbers(cursor: str, count: int) -> Sequence[int]:
-    """Return a place of `count` numbers. Raises Invalid."""
+    """Return the sort position in a cursor, which must have `count` numbers. Raises Invalid."""
     try:
         place = decode_cursor(cursor, list[int])
         if len(place) != count or not all(0 <= number < 1 << 63 for number in place):

@@ -1,4 +1,5 @@
-"""The process: threads for work that blocks, file descriptors, and reports to systemd (sd_notify(3))."""
+"""Functions for the whole process: threads for blocking work, the limit of file descriptors, and reports to
+systemd (sd_notify(3))."""
 
 import ctypes
 import gc
@@ -15,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
-#: Descriptors that clients leave for other purposes: files, pipes, databases, connections to the core and the
-#: hub.
+#: Number of descriptors for other purposes than clients: files, pipes, databases, connections to the core and
+#: the hub.
 _OWN = 64
 
 #: Parameters of mallopt(3), from malloc.h.
@@ -26,13 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 class ThreadPool(Protocol):
-    """A pool that runs a function on a thread while other greenlets continue (gevent's ThreadPool)."""
+    """Pool that runs a function on a thread while other greenlets continue (gevent's ThreadPool)."""
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any: ...
 
 
 def on_thread(pool: ThreadPool, function: Callable[..., T], *arguments: Any) -> T:
-    """Return the result of a function that blocks. Raises its exceptions."""
+    """Run a function that blocks on a thread of the pool, and return its result. Raises the exceptions of the
+    function."""
     # gevent prints each exception that leaves a function on a thread.
     outcome: T | Exception = pool.apply(_outcome, (function, *arguments))
     if isinstance(outcome, Exception):
@@ -48,8 +50,8 @@ def _outcome(function: Callable[..., T], *arguments: Any) -> T | Exception:
 
 
 def has_signal(signals: Collection[signal.Signals], seconds: float) -> bool:
-    """Wait for one of these signals, which must be blocked. Return True as soon as it comes, False after so
-    many seconds."""
+    """Wait for one of these signals, which must be blocked. Return True as soon as a signal arrives, False
+    after this number of seconds."""
     received = signal.sigtimedwait(signals, seconds)
     # If the process was stopped (SIGSTOP) and continues after these seconds, Python 3.11 returns an empty
     # record.
@@ -57,14 +59,14 @@ def has_signal(signals: Collection[signal.Signals], seconds: float) -> bool:
 
 
 def keep_loaded() -> None:
-    """Exempt all present objects from garbage collection, for good: collections and the end of the process
-    become shorter. An object that must be closed at the end, such as a database, must not exist yet."""
+    """Exempt all existing objects from garbage collection permanently: collections and the end of the process
+    then take less time. An object that must be closed at the end, such as a database, must not exist yet."""
     gc.freeze()
 
 
 def return_large_objects() -> None:
-    """Let malloc return the memory of an object of 128 KiB or more to the kernel when it is freed
-    (mallopt(3)). By default glibc raises that size up to 32 MiB: then the parts of a long list leave holes
+    """Make malloc return the memory of an object of 128 KiB or more to the kernel when the object is freed
+    (mallopt(3)). By default, glibc raises this size up to 32 MiB: the parts of a long list then leave holes
     between small objects, and the process keeps twice the memory that it needs."""
     libc = ctypes.CDLL(None)
     if not (
@@ -72,18 +74,20 @@ def return_large_objects() -> None:
         # A lower threshold would return memory and request it again with each response.
         and libc.mallopt(_M_TRIM_THRESHOLD, 1 << 20)
     ):
-        _log.warning("malloc refuses its thresholds: after a long list the process keeps its memory")
+        _log.warning("malloc refuses its thresholds: after a long list the process keeps memory")
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of descriptors, which exists for select(2), to the hard limit (getrlimit(2))."""
+    """Raise the soft limit of file descriptors to the hard limit (getrlimit(2)). The soft limit is low only
+    for programs that use select(2)."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def max_clients(most: int) -> int:
-    """Return how many clients of one kind the limit of descriptors (getrlimit(2)) allows, at most `most`.
-    There are two kinds of clients: of requests, and of event streams. A worker inherits open descriptors."""
+    """Return the number of clients of one kind that the limit of file descriptors allows (getrlimit(2)), at
+    most `most`. The two kinds are clients of requests and clients of event streams. A worker inherits open
+    descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # One of the open descriptors is for this folder.
     now_open = len(list(Path("/proc/self/fd").iterdir())) - 1
@@ -91,14 +95,14 @@ def max_clients(most: int) -> int:
 
 
 def notify(address: str, state: bytes = b"READY=1") -> None:
-    """Report readiness, or another state, to the socket that `NOTIFY_SOCKET` names. Raises OSError."""
+    """Send readiness, or another state, to the systemd socket that `NOTIFY_SOCKET` names. Raises OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as systemd:
         systemd.sendto(state, f"\0{address[1:]}" if address.startswith("@") else address)
 
 
 class Watchdog:
-    """The watchdog of systemd, which learns that a loop of this process runs. systemd ends and restarts a
-    process that is silent for the unit's `WatchdogSec` (sd_watchdog_enabled(3))."""
+    """Watchdog of systemd, to which a loop of this process reports that it runs. systemd ends and restarts a
+    process that does not report for the unit's `WatchdogSec` (sd_watchdog_enabled(3))."""
 
     def __init__(self, address: str, limit: float) -> None:
         self._address = address
@@ -108,7 +112,7 @@ class Watchdog:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Watchdog | None":
-        """Return the watchdog; None if systemd expects no reports of this process."""
+        """Return the watchdog of the environment, or None if systemd expects no reports from this process."""
         address, limit = environment.get("NOTIFY_SOCKET"), environment.get("WATCHDOG_USEC", "")
         if address is None or not limit.isdecimal():
             return None
@@ -117,7 +121,8 @@ class Watchdog:
         return cls(address, int(limit) / 1e6)
 
     def beat(self) -> None:
-        """Report to systemd, at most once in `pause` seconds. The loop calls this in each round."""
+        """Report to systemd, at most once in `pause` seconds. The loop must call this method in each
+        round."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -125,19 +130,19 @@ class Watchdog:
         try:
             notify(self._address, b"WATCHDOG=1")
         except OSError as error:
-            _log.error("cannot report to the watchdog of systemd: %s", error)
+            _log.error("cannot report to the watchdog of systemd, which may restart this process: %s", error)
 
 
 class Readiness:
-    """The report of readiness to systemd, when the first worker serves requests. The arbiter sends the
-    report, because systemd ignores its children. gunicorn's own report comes too early, when the arbiter
-    listens."""
+    """Report to systemd that the service is ready, sent when the first worker serves requests. The arbiter
+    sends the report, because systemd ignores the children of the arbiter. gunicorn's own report comes too
+    early, when the arbiter only listens."""
 
     def __init__(self) -> None:
         self._serving: int | None = None
 
     def take_over(self) -> None:
-        """Take the report over from gunicorn: before the first fork, and before gunicorn reads
+        """Take over the report from gunicorn. Must be called before the first fork, and before gunicorn reads
         `NOTIFY_SOCKET`."""
         address = os.environ.pop("NOTIFY_SOCKET", None)
         if address is not None:
@@ -145,7 +150,8 @@ class Readiness:
             threading.Thread(target=self._report, args=(address, self._serving), daemon=True).start()
 
     def serves(self) -> None:
-        """Note that a worker serves requests. Only the first call of a worker has an effect."""
+        """Report to the arbiter that a worker serves requests. Only the first call of a worker has an
+        effect."""
         if self._serving is not None:
             os.eventfd_write(self._serving, 1)
             self._serving = None
@@ -155,4 +161,6 @@ class Readiness:
         try:
             notify(address)
         except OSError as error:
-            _log.error("cannot report readiness to systemd: %s", error)
+            _log.error(
+                "cannot report readiness to systemd, which may stop the start of the service: %s", error
+            )

@@ -1,6 +1,6 @@
-"""Receivers of webhooks: the URLs that are accepted, the addresses that never are, and the secrets that sign.
+"""Receivers of webhooks: the accepted URLs, the denied addresses, and the secrets that sign messages.
 
-An address is checked again at each connection: a name can resolve to another address later.
+An address is checked again at each connection, because a name can resolve to another address later.
 """
 
 import base64
@@ -31,11 +31,11 @@ _NO_IPV4 = (IPv6Address("::"), IPv6Address("::1"))
 
 
 class Denied(GatewayApiError):
-    """Denial of deliveries to an address."""
+    """Refusal to deliver messages to an address."""
 
 
 def _extract_ipv4(address: Address) -> Address:
-    """Return the IPv4 address inside an IPv6 address, or the address itself."""
+    """Return the IPv4 address that is embedded in an IPv6 address. Return any other address unchanged."""
     if isinstance(address, IPv6Address) and address not in _NO_IPV4:
         if any(address in network for network in _IPV4_IN_LAST_32_BITS):
             return IPv4Address(int(address) & 0xFFFFFFFF)
@@ -45,8 +45,8 @@ def _extract_ipv4(address: Address) -> Address:
 
 
 def check_address(address: Address, denied: Iterable[str] = ()) -> None:
-    """Raise Denied if nothing may be delivered to the address. `denied` are networks in CIDR notation, in
-    addition to those that are always denied."""
+    """Check that messages may be delivered to an address. `denied` has networks in CIDR notation, in addition
+    to the networks that are always denied. Raises Denied."""
     plain = _extract_ipv4(address)
     if any(plain in network or address in network for network in _ALWAYS_DENIED):
         raise Denied(f"{address} is no address to deliver to")
@@ -55,7 +55,8 @@ def check_address(address: Address, denied: Iterable[str] = ()) -> None:
 
 
 def parse_literal(host: str) -> Address | None:
-    """Return the address in the host of a URL, in any spelling that the system accepts; None for a name."""
+    """Return the IP address in the host of a URL, in any spelling that the system accepts, or None for a
+    name."""
     try:
         return ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -79,8 +80,8 @@ _BRACKETS = "must have an IPv6 address in brackets, and nothing else"
 
 
 def check_url(text: str) -> str:
-    """Return the URL of a receiver. Raises ValueError with the rule that the URL breaks. A name is resolved
-    at each connection; here only its form is checked."""
+    """Check the URL of a receiver, and return the URL. Raises ValueError with the broken rule. A host name is
+    resolved at each connection; only its form is checked here."""
     if len(text) > MAX_URL_LENGTH:
         raise ValueError(f"must have at most {MAX_URL_LENGTH} characters")
     # Browsers read a backslash as a slash, libraries do not: they would disagree about the host.
@@ -151,13 +152,13 @@ def _check_url_address(address: Address) -> None:
 
 
 def check_secret(text: str) -> str:
-    """Return the secret of a receiver. Raises ValueError with the rule that the secret breaks."""
+    """Check the secret of a receiver, and return the secret. Raises ValueError with the broken rule."""
     decode_secret(text)
     return text
 
 
 def decode_secret(secret: str) -> bytes:
-    """Return the key in a secret. Raises ValueError with the rule that the secret breaks."""
+    """Return the key that a secret encodes. Raises ValueError with the broken rule."""
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except ValueError:

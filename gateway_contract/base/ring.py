@@ -1,4 +1,4 @@
-"""Ring buffers whose items are numbered from 1 on, without holes."""
+"""Ring buffers whose items are numbered from 1 without gaps."""
 
 from typing import Generic, TypeVar
 
@@ -18,11 +18,11 @@ class Ring(Generic[T]):
 
     @property
     def oldest(self) -> int:
-        """The number of the first item that is kept; one more than `newest` in an empty ring."""
+        """Number of the oldest item in the ring; `newest` + 1 if the ring is empty."""
         return max(self._first, self.newest - self._size + 1)
 
     def add(self, item: T) -> None:
-        """Add an item. In a full ring, it replaces the oldest one."""
+        """Add an item. In a full ring, the new item replaces the oldest item."""
         self.newest += 1
         place = (self.newest - self._first) % self._size
         if place < len(self._items):
@@ -31,8 +31,8 @@ class Ring(Generic[T]):
             self._items.append(item)
 
     def after(self, number: int, limit: int) -> list[T] | None:
-        """Return at most `limit` items after a number; None if some are no longer kept, or the number is not
-        given yet."""
+        """Return at most `limit` items that follow the item `number`. Return None if some of these items are
+        no longer in the ring, or if no item has this number yet."""
         if not self.oldest - 1 <= number <= self.newest:
             return None
         last = min(self.newest, number + limit)

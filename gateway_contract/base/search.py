@@ -1,7 +1,7 @@
-"""Texts of searches, and their meanings: shared by the list of sessions, the history and the failed sign-ons.
+"""Search texts and their meanings, for the list of sessions, the history and the failed sign-ons.
 
-A text may have several meanings, and finds what matches any of them. A prefix, `id:`, `user:`, `ip:` or
-`mac:`, selects one.
+A text may have several meanings, and finds the records that match any of these meanings. A prefix, `id:`,
+`user:`, `ip:` or `mac:`, selects one meaning.
 """
 
 import re
@@ -27,7 +27,7 @@ _OCTETS = 4
 
 
 class Kind(StrEnum):
-    """Prefix of a text, which selects its meaning."""
+    """Prefix of a search text, which selects the meaning of the text."""
 
     ID = "id"
     USER = "user"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class SearchText(NamedTuple):
-    """Meanings of a text, case-folded. A field is None for a text without this meaning."""
+    """Meanings of a search text, case-folded. A field is None if the text does not have this meaning."""
 
     #: A part of a username.
     name: str | None = None
@@ -55,14 +55,14 @@ class SearchText(NamedTuple):
 
 
 def split_kind(text: str) -> tuple[Kind | None, str]:
-    """Return the prefix of a text, None without one, and the rest of the text."""
+    """Return the prefix of a search text, or None without a prefix, and the rest of the text."""
     word, colon, rest = text.partition(":")
     kind = next((each for each in Kind if colon and each == word), None)
     return kind, text if kind is None else rest
 
 
 def parse_search(text: str) -> SearchText:
-    """Return the meanings of a text: none for a text that does not fit its prefix."""
+    """Return the meanings of a search text. A text that does not fit its prefix has no meaning."""
     kind, rest = split_kind(text)
     folded = rest.casefold()
     match kind:

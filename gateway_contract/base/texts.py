@@ -68,7 +68,8 @@ def identify_client(address: str) -> str:
 
 
 # Rates have the units of tc(8): `50mbit`, `1.5 Gbps`, `64000`. But `kbps`, `mbps` and `gbps` are bits here,
-# as internet providers use these units; in tc they are bytes. With a capital `B`, they are rejected as bytes.
+# as internet providers use these units; in tc they mean bytes. With a capital `B`, they are rejected as
+# bytes.
 
 #: The lowest rate that a request may set. A smaller number probably lacks its unit: `50` is 50 bit/s.
 MIN_BPS = 8000
@@ -90,7 +91,8 @@ RATE_UNITS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/
 
 
 def parse_rate(text: str, least: int = MIN_BPS) -> int:
-    """Return a rate in bit/s, `least` to `MAX_BPS`, rounded down. Raises ValueError with the rule."""
+    """Return a rate in bit/s, rounded down. The rate must be from `least` to `MAX_BPS`. Raises ValueError
+    with the rule."""
     match = _RATE.fullmatch(text) if len(text) <= LONGEST_RATE else None
     if match is None:
         raise ValueError("must be a number and a unit, such as 50mbit")
@@ -109,12 +111,12 @@ def parse_rate(text: str, least: int = MIN_BPS) -> int:
 
 
 def explain_minimum(bps: int, least: int = MIN_BPS) -> str:
-    """Return the rule that a rate below `least` breaks; both in bits per second."""
+    """Return the rule that a rate below the minimum `least` breaks. Both rates are in bits per second."""
     return f"must be at least {format_rate(least)}, not {format_rate(bps)}: is the unit missing?"
 
 
 def has_unit(text: str) -> bool:
-    """Return True if the text of a rate has a unit, False if the text is a number alone."""
+    """Return True if the text of a rate has a unit, False if the text is only a number."""
     return not text.strip().replace(".", "", 1).isdecimal()
 
 
@@ -143,14 +145,14 @@ _SHOWN_TIME = re.compile(
 
 
 def is_number(text: str) -> bool:
-    """Return True for a text that is a number: as a time, it can only be epoch seconds."""
+    """Return True if a text is a number. As a time, a number can only be epoch seconds."""
     return _EPOCH.fullmatch(text) is not None
 
 
 def parse_time(text: str, now: float, ahead: float = DAY) -> float:
-    """Return the epoch seconds of a text: epoch seconds, an ISO 8601 time with its offset, or a time of the
-    live page. A number must be from 2000-01-01 to `ahead` seconds after `now`. Raises ValueError with the
-    rule."""
+    """Convert a text to epoch seconds. The text is epoch seconds, an ISO 8601 time with its offset, or a time
+    of the live page. A number must be from 2000-01-01 to `ahead` seconds after `now`. Raises ValueError with
+    the rule."""
     if is_number(text):
         at, latest = float(text), now + ahead
         if not _EARLIEST <= at <= latest:
@@ -168,13 +170,14 @@ def parse_time(text: str, now: float, ahead: float = DAY) -> float:
 
 
 def _from_page(day: str, rest: str, sign: str | None, hours: str | None, minutes: str | None) -> datetime:
-    """Return a time of the live page. Raises ValueError for a date that does not exist."""
+    """Convert a time of the live page. Raises ValueError for a date that does not exist."""
     offset = f"{sign or '+'}{int(hours or 0):02}{minutes or '00'}"
     return datetime.strptime(f"{day}{rest} {offset}", "%d %b %Y, %H:%M:%S %z")
 
 
 def parse_past_time(text: str, now: float) -> float:
-    """Return the epoch seconds of a time that must not be after `now`. Raises ValueError with the rule."""
+    """Convert the text of a time that must not be after `now` to epoch seconds. Raises ValueError with the
+    rule."""
     at = parse_time(text, now)
     if at > now:
         raise ValueError(f"must not be in the future: it is {format_utc(now)} now")
@@ -182,8 +185,8 @@ def parse_past_time(text: str, now: float) -> float:
 
 
 def _likely_meaning(text: str, at: float, latest: float) -> str:
-    """Return the end of an error about a number that is not epoch seconds: what the number may be instead;
-    empty if unknown."""
+    """Return the end of an error message about a number that is not epoch seconds: the probable meaning of
+    the number; empty if unknown."""
     for parts, name in _PARTS_OF_A_SECOND:
         if _EARLIEST <= at / parts <= latest:
             return f": {name}?"
@@ -206,8 +209,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
 
 
 def parse_duration(text: str) -> int:
-    """Return the seconds of a duration such as `90s`, `30m`, `1h` or `2d`, or in a form in which durations
-    are shown. Raises ValueError with the rule."""
+    """Return the seconds of a duration such as `90s`, `30m`, `1h` or `2d`, or of a duration as the gateway
+    displays it. Raises ValueError with the rule."""
     match = _UNITS_OF_TIME.fullmatch(text) or _CLOCK.fullmatch(text)
     if match is None or not text:
         raise ValueError("must be a number with s, m, h or d, such as 1h")
@@ -280,14 +283,15 @@ def format_path(segments: Iterable[PathSegment]) -> str:
 
 
 def join_names(names: Sequence[str], most: int, between: str = ", ") -> str:
-    """Return at most `most` names for a sentence, and the number of the others: `ppp0, ppp1 and 7 more`."""
+    """Join at most `most` names for a sentence, and add the number of the remaining names: `ppp0, ppp1 and 7
+    more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more
 
 
 def shorten_json(value: Any, text: str, most: int) -> Any:
-    """Return a JSON value, or the beginning of its `text` if the text has more than `most` characters. The
-    audit log stores values in this form."""
+    """Return a JSON value; if its `text` has more than `most` characters, return an object with the beginning
+    of the text instead. The audit log stores values in this form."""
     if len(text) <= most:
         return value
     return {"cut": True, "characters": len(text), "beginning": text[: most // 2]}

@@ -1,4 +1,4 @@
-"""Turns: no greenlet keeps a worker for itself, and no client keeps a queue for itself."""
+"""Fair turns: no greenlet occupies a worker, and no client occupies a queue."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: The most clients whose last turn a queue remembers.
+#: Maximum number of clients whose last turn a queue remembers.
 _MAX_REMEMBERED_CLIENTS = 1024
 
 
@@ -17,13 +17,14 @@ def give_way() -> None:
 
 
 class FairQueue:
-    """A queue in which each client, a user or an address, gets its fair share of turns.
+    """Queue in which each client, a user or an address, gets a fair share of turns.
 
-    The queue has `most` places, and `most_from_one` for one client; a turn that runs keeps its place.
-    `at_once` turns of different clients run at a time. The next turn goes to the client whose last turn was
-    longest ago. When the queue is full, a newcomer takes the newest place of the client with the most places;
-    of several such clients, the one with the latest turn. `full` makes the error for a client that gets no
-    turn."""
+    The queue has `most` places, and at most `most_from_one` places for one client; a running turn keeps its
+    place. At most `at_once` turns run at the same time, each for another client. The next turn goes to the
+    client whose last turn ended longest ago. When the queue is full, a new client takes the newest place of
+    the client that has the most places; among several such clients, of the client with the latest turn.
+    `full` makes the error for a client that gets no turn.
+    """
 
     def __init__(
         self, most: int, most_from_one: int, full: Callable[[], Exception], at_once: int = 1
@@ -40,7 +41,7 @@ class FairQueue:
     @contextmanager
     def turn(self, client: str, timeout: float | None = None) -> Iterator[None]:
         """Wait for a turn, at most `timeout` seconds. The turn lasts until the end of the block. Raises the
-        error of `full` if the queue is full, and after the timeout."""
+        error of `full` if the queue is full, or after the timeout."""
         place = object()
         with self._changed:
             self._make_room(client)

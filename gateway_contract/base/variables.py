@@ -1,5 +1,5 @@
-"""The environment variables of the services. The settings, the environment file of the units,
-gateway-api.env(5) and the reference come from here."""
+"""Environment variables of the services. The settings, the environment file of the units, gateway-api.env(5)
+and the reference are made from these definitions."""
 
 import logging
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ CONFIGURATION = Path("/var/lib/gateway-core/configuration")
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable with its default, which may be empty, and sentences about it."""
+    """Environment variable: its name, its default, which may be empty, and its meaning in sentences."""
 
     name: str
     default: str
@@ -97,12 +97,12 @@ NAMES = frozenset(_DEFAULTS)
 
 
 def value(environment: Mapping[str, str], name: str) -> str:
-    """Return the value of a variable: its default where the environment has none or an empty one."""
+    """Return the value of a variable, or its default if the environment has no value or an empty value."""
     return environment.get(name) or _DEFAULTS[name]
 
 
 class BadSetting(GatewayApiError):
-    """An environment variable is missing or unusable. The text names the variable."""
+    """Error of an environment variable that is missing or unusable. The text names the variable."""
 
 
 def log_format(environment: Mapping[str, str]) -> str:
@@ -117,8 +117,8 @@ def log_level(environment: Mapping[str, str]) -> int:
 
 
 def log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting | None]:
-    """Return the format and the level of the log, and None; or, after a bad value, the defaults and the
-    error, because the report of the error needs a format."""
+    """Return the format and the level of the log, and None. After a bad value, return the default format, the
+    default level and the error: the report of the error needs a format."""
     try:
         return log_format(environment), log_level(environment), None
     except BadSetting as error:

@@ -1,7 +1,7 @@
-"""The names of VLAN devices on a trunk, of at most 15 characters (IFNAMSIZ of Linux is 16 with a NUL).
+"""Names of VLAN devices on a trunk, with at most 15 characters (IFNAMSIZ of Linux is 16 with a NUL).
 
-A device has the name of its trunk and its tags, the outer one first: `trunk0.50.7`. Where that is too long,
-the end of the trunk's name stands for the whole: `np1s0.4094.4094` is on `enp1s0`.
+The name of a device is the name of its trunk and its VLAN tags, the outer tag first: `trunk0.50.7`. If such a
+name is too long, the end of the trunk's name replaces the whole: `np1s0.4094.4094` is on `enp1s0`.
 """
 
 import re
@@ -13,7 +13,7 @@ _END = 5
 
 
 def short_name(trunk: str) -> str:
-    """Return the end of a trunk's name, which stands for a name that is too long: up to five characters,
+    """Return the end of a trunk's name, which replaces a name that is too long: up to five characters,
     beginning with a letter or a digit if there is one."""
     end = trunk[-_END:]
     return trunk if len(trunk) <= _END else re.sub(r"\A[^A-Za-z0-9]+(?=.)", "", end)
@@ -25,15 +25,15 @@ def vlan_name(trunk: str, *tags: int) -> str:
 
 
 def outer_name(trunk: str, tag: int) -> str:
-    """Return the name of the device that carries the VLANs with this outer tag. The name has no dot: a
-    service for `trunk.*` must not serve this device, and the VLAN with one tag of the same id has the name
-    with the dot."""
+    """Return the name of the device that carries the VLANs with this outer tag. The name has a hyphen: a
+    service for `trunk.*` must not serve this device, and `trunk.TAG` is the name of the VLAN with a single
+    tag."""
     return _fitting(trunk, f"-{tag}")
 
 
 def name_prefixes(trunk: str, longest: Sequence[Sequence[int]]) -> Iterator[str]:
-    """Yield the prefixes of the VLAN devices of a trunk: the part before the first tag. `longest` has the
-    largest tags of each kind of VLAN."""
+    """Yield the name prefixes of the VLAN devices of a trunk: the part before the first tag. `longest` has
+    the largest tags of each kind of VLAN."""
     yield trunk
     if any(needs_short_name(trunk, tags) for tags in longest):
         yield short_name(trunk)

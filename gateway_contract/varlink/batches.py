@@ -1,11 +1,11 @@
-"""Reads in batches, like those of a DataLoader: one exchange of two reads costs far less than two exchanges.
+"""Batches of reads, as in a DataLoader: one exchange with two reads costs far less than two exchanges.
 
-The first read of a batch gives way, and the reads of requests that begin meanwhile join it. When that brings
-no further read, the batch goes out in one exchange, with each different call once.
+The first read of a batch lets other greenlets run, and the reads of their requests join the batch. When no
+further read joins, the batch is sent in one exchange. Equal calls are sent once.
 
-A read waits for its batch for half a second at most, and for half of its own time at most. If the batch fails
-or takes longer, the read goes out alone in the rest of its time: the fault of another read costs time, not a
-reply.
+A read waits for its batch for at most half a second, and for at most half of the time until its own deadline.
+If the batch fails or takes longer, the read is sent alone in the remaining time: a fault of another read
+costs time, but no reply.
 """
 
 import logging
@@ -19,9 +19,9 @@ from gateway_contract.varlink.protocol import Reply
 
 _log = logging.getLogger(__name__)
 
-#: The most reads of one batch, and the most bytes of their calls.
+#: Maximum number of reads in one batch, and of bytes in their calls.
 MAX_READS, MAX_BYTES = 16, 2048
-#: The most seconds that a read waits for its batch.
+#: Maximum time for which a read waits for its batch, in seconds.
 MAX_WAIT_SECONDS = 0.5
 
 
@@ -30,7 +30,7 @@ class _Batch:
         self.reads = self.length = 0
         #: Each different call, in order.
         self.calls: dict[bytes, None] = {}
-        #: The monotonic time at which the first of its reads no longer waits for the batch.
+        #: The monotonic time at which the first read stops waiting for the batch.
         self.until = float("inf")
         self.ended = threading.Event()
         #: The replies by call; empty unless the exchange has succeeded.
@@ -38,8 +38,8 @@ class _Batch:
 
 
 class Batches:
-    """The batches of one client. `exchange` sends calls, each a message, until a monotonic deadline, and
-    returns their replies. It raises OSError and GatewayApiError."""
+    """Batches of the reads of one client. `exchange` sends calls, each encoded as a message, and returns
+    their replies. It takes the deadline in monotonic seconds, and raises OSError and GatewayApiError."""
 
     def __init__(self, exchange: Callable[[Sequence[bytes], float], list[Reply]]) -> None:
         self._exchange = exchange
@@ -69,7 +69,7 @@ class Batches:
         return self._exchange(calls, deadline)
 
     def _send(self, batch: _Batch) -> None:
-        """Wait for further reads, and send the batch unless it has only one read."""
+        """Wait for further reads, and send the batch if it has more than one read."""
         try:
             try:
                 before = 0
@@ -84,6 +84,6 @@ class Batches:
                 replies = self._exchange(list(batch.calls), batch.until)
                 batch.replies = dict(zip(batch.calls, replies, strict=True))
         except (OSError, GatewayApiError) as error:
-            _log.info("a batch of %d reads failed, each is sent again alone: %s", batch.reads, error)
+            _log.info("a batch of %d reads failed, each read is sent again alone: %s", batch.reads, error)
         finally:
             batch.ended.set()

@@ -1,8 +1,8 @@
-"""A blocking varlink client: pooled connections, one exchange at a time on each.
+"""Blocking varlink client with pooled connections, and one exchange at a time on each connection.
 
 Every call ends by its deadline, whatever the peer does. The client sends a call a second time only if the
-first cannot have reached the peer whole, so a write happens at most once. Only reads of a batch may go out
-once more.
+peer cannot have received the whole first message, so a write happens at most once. Only the reads of a batch
+may be sent a second time for another reason.
 """
 
 import math
@@ -38,39 +38,41 @@ CALL_TIMEOUT = 3.0
 #: memory (`return_large_objects`), which costs more than the read. A long reply in small pieces would leave
 #: holes in the memory of the process.
 _SMALL_READ, _LARGE_READ = 64 << 10, 256 << 10
-#: Bytes of memory that a reply takes beside its parameters, and the most bytes of all replies to a call.
+#: Bytes of memory that a reply takes in addition to its parameters, and maximum bytes of all replies to a
+#: call.
 _REPLY_OVERHEAD, _MAX_REPLIES = 256, MAX_REPLY_BYTES + (4 << 20)
-#: The most seconds from one of several replies to the next, and to the last: a busy peer is not unreachable.
+#: Maximum time from one of several replies to the next reply, and to the last reply, in seconds: a busy peer
+#: is not unreachable.
 _NEXT_REPLY_SECONDS, _ALL_REPLIES_SECONDS = 3.0, 30.0
 #: Seconds between two attempts to connect to a peer whose queue is full.
 _QUEUE_PAUSE = 0.02
 
 
 class Unreachable(GatewayApiError):
-    """There is no reply: no process or an untrusted process listens, or the peer hung up, sent garbage or was
-    too late."""
+    """Error of a call without a reply: no process or an untrusted process listens, or the peer hung up, sent
+    an invalid message or was too late."""
 
 
 class Busy(Unreachable):
-    """There is no reply in time, but the peer has replied to other calls of this client since the call
-    began."""
+    """Error of a call without a reply in time, although the peer has replied to other calls of this client
+    since the call began."""
 
 
 class NotSent(Unreachable):
-    """The peer has not received the whole call, so the peer cannot have acted on the call."""
+    """Error of a call that the peer did not receive completely, so the peer cannot have acted on the call."""
 
 
 class NoSocket(NotSent):
-    """There is no socket at the path."""
+    """Error of a call: no socket exists at the path."""
 
 
 class TooLarge(Unreachable):
-    """The call is longer than a peer accepts, and was not sent."""
+    """Error of a call that is longer than a peer accepts, and was not sent."""
 
 
 def join_group_of(path: Path) -> None:
-    """Let a command of root call a service of another user: this process joins the group of the socket, and
-    then trusts a peer of that group. Raises OSError."""
+    """Join the group of the socket if the user is root, so that a command of root can call a service of
+    another user. The process then trusts a peer of that group. Raises OSError."""
     if os.geteuid() == 0 and path.exists():
         os.setegid(path.stat().st_gid)
 
@@ -109,13 +111,14 @@ class Client:
         at_once: bool = False,
         timeout: float | None = None,
     ) -> list[Reply]:
-        """Send calls, each a method and its parameters, in one exchange, and return their replies. With
+        """Send calls in one exchange, and return their replies. A call is a method and its parameters. With
         `more`, the last call may have several replies.
 
-        Several calls must be reads, because the client may send them twice: the first may have reached the
-        peer before the connection broke. Calls with `at_once` must be reads for the same reason: other reads
-        may share their exchange, and if that fails, these calls go out again. Raises Unreachable, and Busy as
-        a kind of it."""
+        Several calls must be reads, because the client may send them twice: the first message may have
+        reached the peer before the connection broke. Calls with `at_once` must also be reads: they may share
+        the exchange of other reads, and are sent again if that exchange fails. Raises Unreachable or its
+        subclass Busy.
+        """
         names = " and ".join(method for method, _ in calls)
         last = len(calls) - 1
         messages = [
@@ -133,9 +136,9 @@ class Client:
             raise self._error_type(error, began)(f"cannot call {names} at {self._path}: {error}") from error
 
     def stream(self, method: str, parameters: Any, *, silence: float) -> Generator[msgspec.Raw, None, None]:
-        """Call a method that streams, on a connection of its own, and yield the parameters of each reply.
-        Raises ErrorReply or Unreachable at the end: at the latest when no reply has come for `silence`
-        seconds."""
+        """Call a method that streams, on a separate connection, and yield the parameters of each reply.
+        Raises ErrorReply or Unreachable at the end of the stream, at the latest when no reply has come for
+        `silence` seconds."""
         connection = None
         try:
             deadline = time.monotonic() + self._timeout
@@ -164,7 +167,8 @@ class Client:
         self._last_reply = time.monotonic()
 
     def _error_type(self, error: Exception, began: float) -> type[Unreachable]:
-        """Return the class of the error of a call. `began` is the monotonic time of its start."""
+        """Return the class of the error of a call. `began` is the time at which the call began, in monotonic
+        seconds."""
         match error:
             case FileNotFoundError():
                 return NoSocket
@@ -238,7 +242,7 @@ class _Connection:
                 time.sleep(_QUEUE_PAUSE)
 
     def is_quiet(self) -> bool:
-        """Return False when the peer has hung up, or sent unexpected data, which would be read as the reply
+        """Return False if the peer has hung up, or has sent unexpected data, which would be read as the reply
         to the next call."""
         self._socket.setblocking(False)
         try:
@@ -252,8 +256,8 @@ class _Connection:
     def exchange(
         self, request: bytes, calls: int, more: bool, deadline: float, hear: Callable[[], None]
     ) -> list[Reply]:
-        """Send a request of this number of calls, and return the replies. Calls `hear` when each call has a
-        reply, and at each further reply. Raises TimeoutError only before the first call of `hear`."""
+        """Send a request that contains `calls` calls, and return the replies. Call `hear` when each call has
+        a reply, and at each further reply. Raises TimeoutError only before the first call of `hear`."""
         self.send(request, deadline)
         replies = [self.receive(deadline) for _ in range(calls)]
         hear()
@@ -298,7 +302,7 @@ class _Connection:
         return decode_reply(message)
 
     def _read(self, deadline: float) -> tuple[bytes, bool]:
-        """Return the bytes from the peer, and whether the deadline has passed. Raises TimeoutError."""
+        """Return the bytes from the peer, and True if the deadline has passed. Raises TimeoutError."""
         try:
             self._wait_until(deadline)
             return self._receive_bytes(), False

@@ -1,7 +1,7 @@
-"""The dispatcher: finds the method that a varlink call names, and runs its handler. Bytes in, bytes out,
+"""Dispatcher of varlink calls: finds the method that a call names, and runs its handler. Works on bytes,
 without a socket.
 
-A handler raises `ErrorReply` on purpose. Any other exception becomes the interface's `InternalError`, and a
+A handler raises `ErrorReply` on purpose. Any other exception becomes the interface's `InternalError`, with a
 traceback in the log.
 """
 
@@ -60,7 +60,7 @@ error InvalidParameter (parameter: string)
 
 @runtime_checkable
 class InParts(Protocol):
-    """A reply that a call for more gets in parts, and any other call gets whole."""
+    """Reply that is sent in parts to a call with `more`, and whole to any other call."""
 
     def parts(self) -> Iterator[Any]:
         """Yield the fields of each part. There is at least one part."""
@@ -70,17 +70,18 @@ class InParts(Protocol):
 
 
 class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
-    """No parameters."""
+    """Parameters of a method that takes no parameters."""
 
 
 @dataclass(frozen=True)
 class Handler:
-    """A function that handles the calls of one method. It takes a `parameters`, and returns a struct or a
-    dict of the fields of the reply, or InParts.
+    """Handler of the calls of one method. The function takes a `parameters`, and returns the fields of the
+    reply as a struct or a dict, or returns InParts.
 
     A handler that `streams` returns an endless iterator of structs or dicts. A None in this iterator makes
-    the server check the connection. A call that is not for more gets the first reply if the handler
-    `replies_once`, else an error. A handler that `knows_peer` also takes the calling Peer, or None."""
+    the server check the connection. A call without `more` gets the first reply if the handler `replies_once`,
+    and an error otherwise. A handler that `knows_peer` also takes the calling Peer, or None.
+    """
 
     parameters: type[msgspec.Struct]
     handler: Callable[..., Any]
@@ -91,9 +92,9 @@ class Handler:
 
 @dataclass(frozen=True)
 class ServedInterface:
-    """An interface, with its handlers by the name of the method. `describe` returns the text of the interface
-    file. It is called on request only: few clients need the text, and making it would delay the start of a
-    core."""
+    """Interface, with its handlers by the name of the method. `describe` returns the text of the interface
+    file. It is called on request only: few clients need the text, and making the text would delay the start
+    of a core."""
 
     name: str
     methods: Mapping[str, Handler]
@@ -102,7 +103,7 @@ class ServedInterface:
 
 @dataclass(frozen=True)
 class Identity:
-    """The reply of `org.varlink.service.GetInfo`."""
+    """Fields of the reply to `org.varlink.service.GetInfo`."""
 
     vendor: str
     product: str
@@ -120,7 +121,7 @@ class _GetInterfaceDescription(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Dispatcher:
-    """The methods of several interfaces, and of `org.varlink.service`."""
+    """Dispatcher of the calls to several interfaces, and to `org.varlink.service`."""
 
     def __init__(self, identity: Identity, interfaces: Iterable[ServedInterface]) -> None:
         self._identity = identity
@@ -135,7 +136,7 @@ class Dispatcher:
         self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
 
     def replies(self, message: bytes, peer: Peer | None = None) -> Generator[bytes, None, None]:
-        """Yield the replies to one call; none to a oneway call. An empty reply asks the server to check
+        """Yield the replies to one call; nothing for a oneway call. An empty reply asks the server to check
         whether the caller of a stream has hung up. Raises ProtocolError."""
         call = decode_call(message)
         for reply in self._replies(call, peer):
@@ -160,7 +161,7 @@ class Dispatcher:
         except ErrorReply as error:
             yield encode(Reply(error.parameters, error.name))
         except Exception:  # noqa: BLE001 - logged, and sent as the interface's own error
-            _log.exception("cannot reply to %s", call.method)
+            _log.exception("%s failed with an internal error", call.method)
             yield encode(Reply(_encode({}), f"{call.method.rpartition('.')[0]}.InternalError"))
 
     def _find_method(self, call: CallMessage) -> tuple[Handler, msgspec.Struct]:

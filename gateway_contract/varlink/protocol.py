@@ -1,7 +1,8 @@
-"""The parts that both ends of a varlink connection share: messages as bytes, and the check of the peer.
+"""Parts of the varlink protocol that both ends of a connection share: messages as bytes, and the check of the
+peer.
 
-Messages are JSON objects, each ended by a NUL. A buffer takes bytes as they come and returns whole messages.
-Source: https://varlink.org, "Protocol".
+Messages are JSON objects, each followed by a NUL. A buffer takes bytes as they arrive and returns whole
+messages. Source: https://varlink.org, "Protocol".
 """
 
 import errno
@@ -16,7 +17,7 @@ from gateway_contract.base.errors import GatewayApiError
 
 T = TypeVar("T")
 
-#: The most bytes of a call and of a reply. A list of 200,000 sessions is one reply.
+#: Maximum bytes of a call and of a reply. A list of 200,000 sessions is one reply.
 MAX_CALL_BYTES = 1 << 20
 MAX_REPLY_BYTES = 96 << 20
 
@@ -35,16 +36,17 @@ NOTHING = msgspec.Raw(b"{}")
 
 
 class ProtocolError(GatewayApiError):
-    """The peer broke the varlink protocol."""
+    """Error of a peer that broke the varlink protocol."""
 
 
 class MessageTooLarge(ProtocolError):
-    """A message is longer than its cap."""
+    """Error of a message that is longer than the limit of its buffer."""
 
 
 class ErrorReply(GatewayApiError):
-    """An error as the reply to a call: a handler raises it, and so does the client. `name` is the full name,
-    such as `org.varlink.service.MethodNotFound`; `parameters` has its fields."""
+    """Error that is the reply to a call. A handler raises this error, and the client raises the error that it
+    received. `name` is the full name, such as `org.varlink.service.MethodNotFound`; `parameters` has the
+    fields of the error."""
 
     def __init__(self, name: str, parameters: msgspec.Raw = NOTHING) -> None:
         self.name = name
@@ -53,7 +55,7 @@ class ErrorReply(GatewayApiError):
 
     @classmethod
     def of(cls, name: str, **parameters: Any) -> "ErrorReply":
-        """Return the error of this name with these fields."""
+        """Return the error with this name and these fields."""
         return cls(name, msgspec.Raw(msgspec.json.encode(parameters)))
 
     @property
@@ -63,7 +65,7 @@ class ErrorReply(GatewayApiError):
 
 
 class CallMessage(msgspec.Struct, omit_defaults=True):
-    """The message of a client. `method` is the full name, with the interface."""
+    """Message of a client, with one call. `method` is the full name of the method, with the interface."""
 
     method: str
     parameters: msgspec.Raw = NOTHING
@@ -73,7 +75,8 @@ class CallMessage(msgspec.Struct, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, omit_defaults=True):
-    """The message of a service. `error` is the full name of an error; `continues` announces another reply."""
+    """Message of a service, with one reply. `error` is the full name of an error. `continues` announces
+    another reply."""
 
     parameters: msgspec.Raw = NOTHING
     error: str | None = None
@@ -92,7 +95,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(message: CallMessage | Reply) -> bytes:
-    """Return a message as bytes, with its NUL."""
+    """Encode a message as bytes, with its NUL."""
     wire = bytearray()
     _encoder.encode_into(message, wire)
     wire.append(0)
@@ -100,7 +103,7 @@ def encode(message: CallMessage | Reply) -> bytes:
 
 
 def decode_call(message: bytes) -> CallMessage:
-    """Return the call in a message. Raises ProtocolError."""
+    """Decode a message to the call in it. Raises ProtocolError."""
     call = _decode(_calls, message)
     if _starts_with(call.parameters, b"n"):
         call.parameters = NOTHING
@@ -108,8 +111,8 @@ def decode_call(message: bytes) -> CallMessage:
 
 
 def decode_reply(message: bytes) -> Reply:
-    """Return the reply in a message. Raises ProtocolError, also for parameters that are not an object in
-    UTF-8, because HTTP clients get the parameters as they are."""
+    """Decode a message to the reply in it. Raises ProtocolError, also for parameters that are not a JSON
+    object in UTF-8, because HTTP clients get the parameters unchanged."""
     reply = _decode(_replies, message)
     if _starts_with(reply.parameters, b"n"):
         reply.parameters = NOTHING
@@ -131,7 +134,7 @@ def _decode(decoder: msgspec.json.Decoder[T], message: bytes) -> T:
 
 
 class MessageBuffer:
-    """A buffer that separates the messages in a stream of bytes. A message has at most `cap` bytes."""
+    """Buffer that splits a stream of bytes into messages. A message has at most `cap` bytes."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -148,11 +151,11 @@ class MessageBuffer:
         self._buffer += data
 
     def has_message(self) -> bool:
-        """Return True if the buffer holds a whole message."""
+        """Return True if the buffer contains a whole message."""
         return self._buffer.find(0, self._searched) >= 0
 
     def next_message(self) -> bytes | None:
-        """Return the next whole message without its NUL, or None until more bytes come. Raises
+        """Return the next whole message without its NUL, or None if no whole message has arrived yet. Raises
         MessageTooLarge."""
         end = self._buffer.find(0, self._searched)
         size = len(self._buffer) if end < 0 else end
@@ -168,11 +171,12 @@ class MessageBuffer:
 
 
 class UntrustedPeer(GatewayApiError):
-    """The peer is a process neither of root, nor of our own user, nor in our own group."""
+    """Error of a peer that is not trusted: a process neither of root nor of our own user, and not in our own
+    group."""
 
 
 class Peer(NamedTuple):
-    """The process at the other end of a connection. `user` and `group` are numbers of this user namespace."""
+    """Process at the other end of a connection. `user` and `group` are numbers of this user namespace."""
 
     process: int
     user: int
@@ -180,10 +184,12 @@ class Peer(NamedTuple):
 
 
 def check_peer(connection: socket.socket) -> Peer:
-    """Return the process at the other end of a connection. Raises UntrustedPeer.
+    """Check that the process at the other end of a connection is trusted, and return the process. Raises
+    UntrustedPeer.
 
-    All groups of the peer count: to a service in a user namespace of its own (`PrivateUsers=`), all other
-    users have one number, but its own group has its real number."""
+    All groups of the peer count: for a service in a separate user namespace (`PrivateUsers=`), all other
+    users have the same number, but the service's own group has its real number.
+    """
     held = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     peer = Peer(*_CREDENTIALS.unpack(held))
     if peer.user in (_ROOT, os.geteuid()) or os.getegid() in (peer.group, *_groups(connection)):
@@ -192,8 +198,8 @@ def check_peer(connection: socket.socket) -> Peer:
 
 
 def _groups(connection: socket.socket) -> tuple[int, ...]:
-    """Return the supplementary groups of the process at the other end; none for a process with more than
-    256."""
+    """Return the supplementary groups of the process at the other end. Return none for a process with more
+    than 256 groups."""
     try:
         held = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MAX_GROUPS * _GROUP.size)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A varlink server: one thread for each connection, replies in the order of the calls."""
+"""Varlink server with one thread for each connection. Replies are sent in the order of the calls."""
 
 import errno
 import logging
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _READ_SIZE = 64 << 10
 _BACKLOG = 128
-#: The most bytes of a reply that the server holds, to send it together with the next reply.
+#: Maximum bytes of a reply that the server holds back, to send it together with the next reply.
 _MAX_HELD_REPLY = 4096
 #: Enough for the connections of 64 workers. Each connection has a thread.
 _MAX_CONNECTIONS = 1024
@@ -42,15 +42,16 @@ _MODE = 0o660
 
 
 class AlreadyServed(GatewayApiError):
-    """Another process serves the socket."""
+    """Error of a socket that another process serves."""
 
 
 class Server:
-    """A server of a dispatcher at a Unix socket. If the file of the socket is removed, the server binds again
+    """Server of a dispatcher at a Unix socket. If the file of the socket is removed, the server binds again
     within seconds, unless another server has taken the path.
 
-    With `waits`, a folder that is read-only or full is no error: the server binds as soon as that is
-    possible."""
+    With `waits`, a folder that is read-only or full is no error: the server binds as soon as the folder is
+    writable.
+    """
 
     def __init__(self, path: Path, dispatcher: Dispatcher, *, waits: bool = False) -> None:
         self._path = path
@@ -88,10 +89,17 @@ class Server:
             except OSError as error:
                 # For example without free descriptors or memory. Such a fault passes, so the server goes on.
                 if not self._closing.wait(_ACCEPT_PAUSE_SECONDS):
-                    _log.error("cannot accept a connection: %s", error)
+                    _log.error(
+                        "cannot accept a varlink connection, next attempt in %g s: %s",
+                        _ACCEPT_PAUSE_SECONDS,
+                        error,
+                    )
                 continue
             if not self._slots.acquire(blocking=False):
-                _log.error("cannot accept a connection: %d are open", self._max_connections)
+                _log.error(
+                    "refused a varlink connection: the limit of %d connections is reached",
+                    self._max_connections,
+                )
                 connection.close()
                 continue
             with self._lock:
@@ -99,11 +107,11 @@ class Server:
             try:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
             except RuntimeError as error:
-                _log.error("cannot serve a connection: %s", error)
+                _log.error("cannot start a thread for a varlink connection, which is closed: %s", error)
                 self._drop(connection)
 
     def close(self) -> None:
-        """Stop listening and cut every connection."""
+        """Stop listening and close every connection."""
         self._closing.set()
         with self._lock:
             if self._listener is not None:
@@ -131,7 +139,7 @@ class Server:
         return False
 
     def _keep_bound(self) -> None:
-        """Bind again if the file of the socket is gone."""
+        """Bind again if the file of the socket was removed."""
         # `close` must not run meanwhile: this method would leave a new socket behind.
         with self._lock:
             if self._closing.is_set():
@@ -139,7 +147,9 @@ class Server:
             try:
                 if not self._is_bound():
                     self._bind()
-                    _log.warning("the socket %s was missing: clients can connect again", self._path)
+                    _log.warning(
+                        "the socket %s was missing and exists again: clients can connect", self._path
+                    )
             except (AlreadyServed, OSError) as error:
                 self._report_fault(error)
             else:
@@ -149,7 +159,7 @@ class Server:
         """Log why clients cannot connect, once for each reason."""
         if self._fault != str(error):
             self._fault = str(error)
-            _log.error("clients cannot connect to %s, which cannot be bound: %s", self._path, error)
+            _log.error("cannot bind the socket %s, clients cannot connect: %s", self._path, error)
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -159,12 +169,12 @@ class Server:
             )
             self._answer_calls(connection, peer)
         except (UntrustedPeer, ProtocolError) as error:
-            _log.warning("closed a connection: %s", error)
+            _log.warning("refused a client of the varlink socket and closed its connection: %s", error)
         except (BrokenPipeError, ConnectionResetError) as error:
             # This is how a client ends a stream.
-            _log.debug("a client closed its connection: %s", error)
+            _log.debug("a client closed its varlink connection: %s", error)
         except OSError as error:
-            _log.info("lost a connection: %s", error)
+            _log.info("lost the varlink connection of a client: %s", error)
         finally:
             self._drop(connection)
 
@@ -205,7 +215,8 @@ def _has_hung_up(connection: socket.socket) -> bool:
 
 
 def _listen(path: Path) -> tuple[socket.socket, os.stat_result]:
-    """Return a listening socket, and the status of its file. Raises AlreadyServed and OSError."""
+    """Create a listening socket. Return the socket and the status of its file. Raises AlreadyServed and
+    OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     # The socket gets its path only when it listens: between bind and listen the kernel refuses clients, and
     # another server would take the socket for an abandoned one.
@@ -229,7 +240,7 @@ def _listen(path: Path) -> tuple[socket.socket, os.stat_result]:
 
 
 def _check_free(path: Path) -> None:
-    """Check that no server uses the path. Raises AlreadyServed, and FileExistsError for a file that is no
+    """Check that no server uses the path. Raises AlreadyServed, and FileExistsError for a file that is not a
     socket."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):

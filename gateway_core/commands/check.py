@@ -61,11 +61,11 @@ class _Info(msgspec.Struct):
 
 @dataclass
 class Findings:
-    """Results of a check. Methods have the order of the interface file.
+    """Results of a check. Methods are in the order of the interface file.
 
-    `declared` has the methods that the core declares. Of the missing methods, `required` has those that a
-    core must have. `wrong` says what is wrong with the reply of a method. `checked` has the methods whose
-    reply is right.
+    `declared` has the methods that the core declares. `required` has the missing methods that a core must
+    have, `optional` the other missing methods. `wrong` has the fault of each wrong reply, by method.
+    `checked` has the methods whose reply is right.
     """
 
     product: str
@@ -77,7 +77,7 @@ class Findings:
 
     @property
     def is_usable(self) -> bool:
-        """True if the core can stand behind the API."""
+        """True if the API can use the core."""
         return not self.required and not self.wrong
 
 
@@ -100,7 +100,8 @@ def check(socket: Path) -> int:
 
 
 def check_core(client: Client, socket: Path) -> Findings:
-    """Check the core at a socket. Raises CannotCheck, Unreachable and OSError."""
+    """Call the reading methods of the core at a socket, and return the findings. Raises CannotCheck,
+    Unreachable and OSError."""
     info = _introspect(client, "GetInfo", None, _Info)
     if CORE.name not in info.interfaces:
         raise CannotCheck(f"{info.product} has no interface {CORE.name}, only {', '.join(info.interfaces)}")
@@ -134,7 +135,7 @@ def check_core(client: Client, socket: Path) -> Findings:
 
 
 def make_calls(replies: Mapping[type[Method[Any]], Any]) -> Iterator[Method[Any]]:
-    """Yield a call of each method that only reads. The caller adds each reply to `replies`: a method about
+    """Yield a call of each method that only reads. The caller adds each reply to `replies`. A method about
     one record is called with a record of its list, or not at all if the list is empty."""
     for method in CORE.methods:
         if issubclass(method, Command):
@@ -193,8 +194,8 @@ def _check_unknown_method(client: Client, findings: Findings) -> None:
 
 
 def _read_reply(client: Client, call: Method[Any]) -> Any:
-    """Return the reply, or the first one of a stream. Raises ErrorReply, Unreachable, msgspec.MsgspecError
-    and CannotCheck."""
+    """Call a method, and return its reply, or the first reply of a stream. Raises ErrorReply, Unreachable,
+    msgspec.MsgspecError and CannotCheck."""
     kind = type(call)
     if kind.streams:
         with closing(client.stream(CORE.method(kind), call, silence=_STREAM_SECONDS)) as replies:
@@ -208,8 +209,8 @@ def _read_reply(client: Client, call: Method[Any]) -> Any:
 
 
 def _check_version(reply: Any, socket: Path, before: int) -> None:
-    """Check the version in a reply, which is the modification time of the socket: `before` the call, unless
-    the configuration changed meanwhile. Raises CannotCheck."""
+    """Check that the version in a reply is the modification time of the socket. The modification time was
+    `before` when the call was sent; if it has changed since, nothing is checked. Raises CannotCheck."""
     if isinstance(reply, configuration.AccessReply | configuration.ApiSettings):
         is_same = socket.stat().st_mtime_ns == before
         if is_same and reply.version not in (None, before):

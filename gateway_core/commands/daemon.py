@@ -1,4 +1,4 @@
-"""Daemon around one gateway: log, configuration, socket, signals."""
+"""Core daemon of one gateway: log, configuration, socket, signals."""
 
 import faulthandler
 import hashlib
@@ -37,20 +37,20 @@ from gateway_core.service.core import IDENTITY, CoreService
 from gateway_core.service.jobs import Jobs
 from gateway_core.sessions.journal import Journal
 
-#: Time between two checks of the deadline of a commit, of temporary rates, or of the services.
+#: Seconds between two checks of the deadline of a commit, of temporary rates, or of the services.
 _CHECK_SECONDS = 0.05
-#: Time for which a thread keeps the interpreter while others wait. By Python's own value, ten times as long,
-#: a short call waits that long for each list that is being made.
+#: Seconds for which a thread keeps the interpreter while others wait. Python's default is ten times as long:
+#: a short call would wait for that time for each list that is being made.
 _SWITCH_SECONDS = 0.0005
-#: Time until a failed return to the former configuration, or a service that refused, is tried again.
+#: Seconds until the next attempt after a failed check.
 _RETRY_SECONDS = 5.0
 
 #: The core's call to itself. Its reply needs the locks of other replies, and waits for nothing else.
 _HEALTH_METHOD = f"{CORE.name}.{GetHealth.__name__}"
 
-_DEADLINE_FAILED = "cannot keep the deadline of an unconfirmed commit"
-_RATES_FAILED = "cannot return former rates"
-_SERVICES_FAILED = "the services do not run by the running configuration"
+_DEADLINE_FAILED = "cannot return to the former configuration after an unconfirmed commit"
+_RATES_FAILED = "cannot restore the former rates of sessions"
+_SERVICES_FAILED = "some services do not use the running configuration"
 
 _log = logging.getLogger("gateway_core")
 
@@ -58,7 +58,7 @@ P = ParamSpec("P")
 
 
 def add_core_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of every core, which are arguments of `serve`, to a command."""
+    """Add to a command the options that every core has. The options are arguments of `serve`."""
     path = click.Path(path_type=Path)
     for option in (
         click.option(
@@ -91,8 +91,8 @@ def serve(
     users: Path | None,
     boot_id: str | None,
 ) -> int:
-    """Serve the gateway that `open_gateway` returns, until SIGTERM or SIGINT. Return the exit status: 1 if
-    `open_gateway` raises GatewayApiError or OSError."""
+    """Serve the gateway that `open_gateway` returns, until SIGTERM or SIGINT. Return the exit status, which
+    is 1 if `open_gateway` raises GatewayApiError or OSError."""
     _start_log()
     # The watchdog ends the process by SIGABRT: then the log has the stack of each thread.
     faulthandler.enable()
@@ -113,7 +113,11 @@ def serve(
         gateway = open_gateway(workspace.in_force, journal, clock)
         workspace.set_gateway(gateway.preview_impact, gateway.freeze_sessions, gateway.apply_in_kernel)
         # A restart applies the configuration, which is on disk.
-        workspace.follow(_exit_on_failure(gateway.configure, "the gateway can't follow the configuration"))
+        workspace.follow(
+            _exit_on_failure(
+                gateway.configure, "the gateway cannot apply the new configuration, the core exits"
+            )
+        )
         # Before the gateway runs: its sessions must not start with a configuration that is to be undone. Only
         # after the gateway exists: it ends the sessions that started with that configuration.
         _try(workspace.return_if_due, _DEADLINE_FAILED)
@@ -127,7 +131,7 @@ def serve(
         return 1
     found = len(gateway.sessions)
     keep_loaded()
-    run_gateway = _exit_on_failure(gateway.run, "the gateway stopped")
+    run_gateway = _exit_on_failure(gateway.run, "the gateway has stopped, the core exits")
     # Each on its own: a service that refuses must not delay the return to the former configuration.
     keep_deadline = partial(_repeat, workspace.return_if_due, _DEADLINE_FAILED)
     keep_rates = partial(_repeat, service.rates.return_due, _RATES_FAILED)
@@ -143,8 +147,8 @@ def serve(
 
 
 def _wait_for(signals: set[signal.Signals], socket: Path) -> None:
-    """Wait for one of the signals. Meanwhile, tell the watchdog of systemd of each reply of the core to
-    itself, as the API would get it: a core with a lock that is never released does not reply."""
+    """Wait for one of the signals. Meanwhile, call the core at its own socket, as the API does, and report
+    each reply to the watchdog of systemd: a core with a lock that is never released does not reply."""
     watchdog = Watchdog.of(os.environ)
     if watchdog is None:
         signal.sigwait(signals)
@@ -154,7 +158,7 @@ def _wait_for(signals: set[signal.Signals], socket: Path) -> None:
         try:
             client.call(_HEALTH_METHOD)
         except Unreachable as error:
-            _log.error("the core does not reply to itself, and systemd will restart it: %s", error)
+            _log.error("the core does not reply to its own call, systemd will restart the core: %s", error)
         else:
             watchdog.beat()
         # So that the next call tells whether the core accepts connections.
@@ -172,7 +176,7 @@ def _start_log() -> None:
     logs.install(format)
     logging.getLogger().setLevel(level)
     if wrong is not None:
-        _log.error("%s; the log has its default format and level", wrong)
+        _log.error("%s; the log uses the default format and level", wrong)
 
 
 def _repeat(act: Callable[[], object], failure: str) -> None:
@@ -184,7 +188,7 @@ def _repeat(act: Callable[[], object], failure: str) -> None:
 
 
 def _try(act: Callable[[], object], failure: str) -> bool:
-    """Return True if a function succeeds. Log its failure otherwise."""
+    """Call a function. Return True if the function succeeds. Otherwise log the failure, and return False."""
     try:
         act()
     except StepFailed as error:
@@ -197,8 +201,8 @@ def _try(act: Callable[[], object], failure: str) -> bool:
 
 
 def _exit_on_failure(run: Callable[P, None], failure: str) -> Callable[P, None]:
-    """Return a function that ends the process when it fails: a gateway that stands still and still replies is
-    worse than none."""
+    """Return a function that ends the process when `run` fails: a gateway that has stopped but still replies
+    is worse than no gateway."""
 
     def guarded(*arguments: P.args, **more: P.kwargs) -> None:
         try:

@@ -62,12 +62,12 @@ Ask = Callable[[str], str]
 
 
 class CannotSetUp(GatewayApiError):
-    """The text is the reason, for the operator."""
+    """Failure of the setup. The text is the reason, for the operator."""
 
 
 @dataclass(frozen=True)
 class SetupOptions:
-    """Options of the command. An option that is not given is empty; `frr` is None."""
+    """Options of the setup command. A missing option is empty; a missing `frr` is None."""
 
     trunk: Sequence[str]
     uplink: Sequence[str]
@@ -115,8 +115,8 @@ def setup(**options: Any) -> int:
 def set_up(
     options: SetupOptions, root: Path, hostname: str, ask: Ask | None, management: str | None = None
 ) -> bool:
-    """Write the first configuration below `root`, unless there is one or something is missing. Return True if
-    the gateway can start.
+    """Check the machine below `root`, and write its first configuration, unless there is a configuration or
+    something is missing. Return True if the gateway can start.
 
     `ask` is None without a terminal. `management` is the address that is proposed for the API. Raises
     GatewayApiError and OSError.
@@ -161,7 +161,8 @@ def set_up(
 
 
 def _find_management_address() -> str | None:
-    """Return the address at which the operator is logged in, or else that of the default route."""
+    """Return the address of this machine that the operator's SSH connection uses. Without SSH, return the
+    address that the default route uses, or None without a default route."""
     if connection := os.environ.get("SSH_CONNECTION", "").split():
         return connection[2]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
@@ -173,8 +174,8 @@ def _find_management_address() -> str | None:
 
 
 def _choose_api_address(given: str, ask: Ask | None, management: str | None) -> str | None:
-    """Return the address of the operator's choice, `_ALL_ADDRESSES`, or None without a choice. Raises
-    CannotSetUp."""
+    """Return the address at which the API listens, `_ALL_ADDRESSES`, or None if the operator makes no choice.
+    Raises CannotSetUp."""
     if not given and ask is not None and management is not None:
         for_all = f"{_ALL_ADDRESSES} for each of the gateway"
         given = ask(f"Address at which the API listens ({for_all}) [{management}]: ").strip() or management
@@ -191,7 +192,7 @@ def _choose_api_address(given: str, ask: Ask | None, management: str | None) -> 
 
 
 def _listen_at(address: str, settings: Path, hostname: str) -> None:
-    """Set the address in the file of settings, and keep its port. Raises OSError."""
+    """Set the API's address in the settings file, and keep the port. Raises OSError."""
     default = value({}, _BIND_VARIABLE)
     # A comment may have bytes of another character set.
     text = settings.read_bytes().decode(errors="surrogateescape") if settings.exists() else ""
@@ -216,15 +217,16 @@ def _listen_at(address: str, settings: Path, hostname: str) -> None:
 
 
 def _find_frr(root: Path) -> tuple[FrrFolders, str]:
-    """Return the folders of FRR, and the gateway's last part of its configuration. Raises OSError."""
+    """Return the folders of FRR, and the part of FRR's configuration that the gateway wrote last. Raises
+    OSError."""
     folders = FrrFolders(*(_join_root(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
     placed = _join_root(root, SERVICES / "frr.conf")
     return folders, placed.read_text(errors="replace") if placed.exists() else ""
 
 
 def _leave_frr(root: Path) -> None:
-    """Take the gateway's part out of a running FRR, until the core starts again. Raises GatewayApiError and
-    OSError."""
+    """Remove the gateway's part from the configuration of a running FRR, until the core starts again. Raises
+    GatewayApiError and OSError."""
     folders, placed = _find_frr(root)
     limits = CommitLimits.of(_FRR_SECONDS, _FRR_SECONDS)
     changes = FrrConfiguration(folders, limits).apply("", placed) if placed else None
@@ -232,8 +234,8 @@ def _leave_frr(root: Path) -> None:
 
 
 def _decide_on_frr(decision: str | None, root: Path) -> bool:
-    """Return False while FRR has a BGP instance that is not the gateway's, and the operator has not decided.
-    Raises OSError."""
+    """Apply the operator's decision about a BGP instance of FRR that is not the gateway's. Return False if
+    there is such an instance and no decision. Raises OSError."""
     folders, placed = _find_frr(root)
     lines = find_foreign_bgp(folders, placed)
     click.echo("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
@@ -267,8 +269,9 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
 def _complete_options(
     options: SetupOptions, root: Path, ask: Ask | None, *, all_required: bool
 ) -> SetupOptions:
-    """Return the options with the operator's answers for those that are missing, and with the sources of
-    `gateway-core linux` for none. Only the sources are required unless all are. Raises CannotSetUp."""
+    """Return the options with the operator's answers in place of missing options. Missing sources are the
+    sources of `gateway-core linux`. Without `all_required`, only the sources are required. Raises
+    CannotSetUp."""
     names = ", ".join(list_interfaces(root))
     questions = {
         "source": f"Sources of sessions ({', '.join(SOURCE_DAEMONS)}): ",
@@ -294,8 +297,8 @@ def _complete_options(
 
 
 def _make_first_configuration(options: SetupOptions, hostname: str, users: Path) -> str:
-    """Return the JSON document, which the core accepts with the first users. Raises CannotSetUp and
-    Unreadable."""
+    """Return the first configuration as a JSON document, which the core accepts together with the first
+    users. Raises CannotSetUp and Unreadable."""
     if not users.exists():
         raise CannotSetUp(f"the first user of the API is missing in {users}: run gateway-api-setup")
     trunks, uplinks = list(options.trunk), list(options.uplink)
@@ -341,7 +344,7 @@ def _make_first_configuration(options: SetupOptions, hostname: str, users: Path)
 
 
 def _find_option(path: str) -> str:
-    """Return the option that sets a path of the configuration; the path if there is none."""
+    """Return the option that sets a path of the configuration, or the path itself if no option sets it."""
     return next((option for start, option in _OPTION_OF_PATH.items() if path.startswith(start)), path)
 
 

@@ -1,13 +1,11 @@
-"""Documents of the configuration, by its definition: compared, merged, unmasked and edited.
+"""Operations on configuration documents: compare, merge, unmask and edit.
 
-A difference has one line for each value, by path, secrets masked:
+A difference has one line for each value, by path, with secrets masked:
 
-    - qos.default_down = "100mbit"
-    + qos.default_down = "200mbit"
-    - radius.secret = ********
-    + radius.secret = ********
+    - qos.default_down = "100mbit"     + qos.default_down = "200mbit"     - radius.secret = ********     +
+radius.secret = ********
 
-The items of keyed lists are compared by their keys; a change of their order has lines of its own.
+The items of keyed lists are compared by their keys; a change of the order of items has separate lines.
 
 An edit checks the rules of single values. The commit finds missing values, and checks the rules between
 values.
@@ -47,7 +45,7 @@ _MAX_INTEGER_LENGTH = 20
 
 
 class InvalidDocument(Invalid):
-    """Error of a whole document that is not valid. The paths of the problems have the indexes of items."""
+    """Error of a whole document that is not valid. The paths of the problems identify list items by index."""
 
     def __init__(self, document: dict[str, Any], problems: Sequence[Problem]) -> None:
         super().__init__(*problems)
@@ -55,7 +53,7 @@ class InvalidDocument(Invalid):
 
     @property
     def problems_by_key(self) -> tuple[Problem, ...]:
-        """The problems with the keys of items in their paths, in place of indexes."""
+        """Problems whose paths identify list items by key instead of by index."""
         return tuple(
             Problem(_replace_indexes(self._document, problem.path), problem.code, problem.message)
             for problem in self.problems
@@ -63,8 +61,8 @@ class InvalidDocument(Invalid):
 
 
 def _replace_indexes(document: Any, text: str) -> str:
-    """Return a path into a document with the keys of items in place of indexes. An index stays if the key of
-    its item is not valid or not unique; a text that is no path stays as it is."""
+    """Return a path that identifies list items of a document by key instead of by index. An index stays if
+    the key of its item is not valid or not unique. A text that is not a path stays unchanged."""
     try:
         path = parse_path(text)
     except ValueError:
@@ -96,7 +94,7 @@ def _is_valid_key(field: Field, key: str) -> bool:
 
 @dataclass(frozen=True)
 class Change:
-    """Change of a value: the value before and after, as JSON; None without a value."""
+    """Change of a value: the value before and after the change, as JSON. A missing value is None."""
 
     path: Segments
     before: str | None
@@ -104,7 +102,7 @@ class Change:
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
-    """Return the changed values, in the order of the paths' text."""
+    """Return the changes of values between two documents, sorted by the text of their paths."""
     # Most sections are equal, and one section may have thousands of values.
     equal = {name for name in before.keys() & after.keys() if _encode(before[name]) == _encode(after[name])}
     (old, old_orders), (new, new_orders) = (
@@ -121,7 +119,7 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
 
 
 def format_diff(changes: list[Change]) -> str:
-    """Return the lines of a difference, each one with a newline."""
+    """Return the lines of a difference, each with a newline. Secrets are masked."""
     lines = []
     for change in changes:
         is_masked = field_at(change.path).secret or is_secret(change.path[-1].text)
@@ -133,8 +131,8 @@ def format_diff(changes: list[Change]) -> str:
 
 
 def _collect_values(document: dict[str, Any]) -> tuple[dict[Segments, str], dict[Segments, list[str]]]:
-    """Return all values that have paths of their own, as JSON, and the keys of each keyed list in their
-    order."""
+    """Return all values of a document that have their own paths, as JSON, and the keys of each keyed list, in
+    the order of its items."""
     values: dict[Segments, str] = {}
     orders: dict[Segments, list[str]] = {}
 
@@ -163,8 +161,8 @@ def _encode(value: Any) -> str:
 
 
 def merge(base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """Return `theirs` with the changes from `base` to `ours`. Where both changed a value, `ours` counts. The
-    items of keyed lists are merged by their keys; any other list is one value."""
+    """Return `theirs` with the changes from `base` to `ours`. If both changed a value, the value in `ours` is
+    used. The items of keyed lists are merged by their keys; any other list is merged as one value."""
     return _merge_members(base, ours, theirs, ROOT.members)
 
 
@@ -195,9 +193,9 @@ def _merge_members(
 
 
 def unmask(document: dict[str, Any], known: dict[str, Any], where: str = "that runs here") -> dict[str, Any]:
-    """Return a copy of any JSON, with the secrets of the `known` document in place of masks. The items of
-    keyed lists are found by their keys. `where` names the known document in the error. Raises Invalid for a
-    mask without such a secret: a mask never becomes a value."""
+    """Return a copy of any JSON in which each mask is replaced by the secret of the `known` document. The
+    items of keyed lists are found by their keys. `where` describes the known document in the error. Raises
+    Invalid for a mask that has no such secret, because a mask must never become a value."""
     missing: list[str] = []
     made: dict[str, Any] = _unmask(document, known, ROOT, "", missing)
     if missing:
@@ -207,8 +205,8 @@ def unmask(document: dict[str, Any], known: dict[str, Any], where: str = "that r
 
 
 def _unmask(value: Any, known: Any, field: Field, path: str, missing: list[str]) -> Any:
-    """Unmask a value below a document. `known` is None without such a value. Values that the definition does
-    not have stay."""
+    """Unmask a value of a document. `known` is the same value in the known document, or None if that document
+    does not have the value. Values that are not in the definition stay unchanged."""
     if field.members and isinstance(value, dict):
         members = known if isinstance(known, dict) else {}
         return {
@@ -234,7 +232,7 @@ def _unmask(value: Any, known: Any, field: Field, path: str, missing: list[str])
 
 
 class AbsentPath(NotFound):
-    """Error of a path without a value. The path has the keys of items in place of their indexes."""
+    """Error of a path that has no value. The path identifies list items by key."""
 
     def __init__(self, path: Segments) -> None:
         self.path = path
@@ -242,7 +240,7 @@ class AbsentPath(NotFound):
 
 
 class OperationRefused(GatewayApiError):
-    """Error of one operation; no operation took effect."""
+    """Refusal of an edit because of one operation. No operation took effect."""
 
     def __init__(self, number: int, path: str, reason: Invalid | AbsentPath) -> None:
         #: The position of the operation, from 0.
@@ -253,8 +251,8 @@ class OperationRefused(GatewayApiError):
 
 
 def edit(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[str, Any], list[EditedValue]]:
-    """Return a copy of the document after all operations, in their order, and the change that each one made.
-    Raises OperationRefused."""
+    """Apply operations to a copy of the document, in order. Return the copy, and the change that each
+    operation made. Raises OperationRefused."""
     made, values = copy.deepcopy(document), []
     for number, operation in enumerate(operations):
         try:
@@ -272,8 +270,8 @@ def edit(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[str
 
 
 def prepare_replacement(document: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
-    """Return a whole document to stage in place of the candidate, with the candidate's secrets in place of
-    masks. Raises Invalid."""
+    """Return a whole document that can replace the candidate: each mask is replaced by the candidate's
+    secret. Raises Invalid."""
     made = unmask(document, candidate, "in the candidate")
     if problems := check_staged(ROOT, made, "", candidate):
         raise InvalidDocument(made, problems)
@@ -287,8 +285,8 @@ def _encode_masked(path: Sequence[PathSegment], value: Any) -> str | None:
 
 
 class _Walk:
-    """Walk along a path to a value in a document, for one change. The walk replaces the indexes of items in
-    `path` by their keys."""
+    """Walk along a path to a value in a document, for one change. The walk replaces the indexes of list items
+    in `path` by keys."""
 
     def __init__(self, document: dict[str, Any], path: str) -> None:
         try:
@@ -310,7 +308,8 @@ class _Walk:
         return self.path[self._depth]
 
     def set(self, value: Any) -> tuple[Any, Any]:
-        """Set the value, with all missing values above it. Return the value before and after."""
+        """Set the value, and create all missing objects and lists that contain the value. Return the value
+        before and after the change."""
         while self._depth < len(self.path) - 1:
             if isinstance(self._field.kind, Object):
                 name, below = self._find_member()
@@ -349,15 +348,15 @@ class _Walk:
         raise AbsentPath(tuple(self.path))
 
     def _find_member(self) -> tuple[str, Field]:
-        """Return the name of the current member of an object, present or not, and its field."""
+        """Return the name and the field of the current member of an object, even if the member is missing."""
         segment, members = self._segment, self._field.members
         if segment.index is not None or segment.text not in members:
             raise self._make_unknown_error()
         return segment.text, members[segment.text]
 
     def _find_item(self) -> int | None:
-        """Return the index of the current item of a list: the item at an index, with a key or, in a list of
-        texts, with the text itself. None without an item."""
+        """Return the index of the current item of a list, or None if there is no such item. The segment of
+        the path is an index, the key of an item or, in a list of texts, the text itself."""
         segment, key = self._segment, self._field.key
         texts = [item if key is None else item.get(key) for item in self._holder]
         if segment.index is not None and segment.text in texts:
@@ -371,12 +370,12 @@ class _Walk:
         return place
 
     def _name_item(self, place: int) -> None:
-        """Replace the current segment by the key of the item."""
+        """Replace the current segment of the path by the key of the item."""
         if self._field.key is not None:
             self.path[self._depth] = PathSegment(self._holder[place][self._field.key])
 
     def _append_item(self) -> int:
-        """Append an item with nothing but its key, and return its index."""
+        """Append an item that has only its key, and return the index of the item."""
         key, segment = self._field.key, self._segment
         if key is None or segment.index is not None:
             raise self._make_unknown_error()
@@ -442,7 +441,8 @@ class _Walk:
 
 
 def _convert(field: Field, value: Any, path: str) -> Any:
-    """Return the JSON value to store in the document. Raises Invalid with the path of each problem."""
+    """Convert a value to the JSON value that the document stores. Raises Invalid with the path of each
+    problem."""
     if isinstance(value, str):
         if rule := explain_removal(field, value):
             raise Invalid(Problem(path, "invalid", rule))
@@ -453,8 +453,8 @@ def _convert(field: Field, value: Any, path: str) -> Any:
 
 
 def _parse_text(field: Field, text: str) -> Any:
-    """Return the value of a text for a field, as a command line has only text. Return the text itself if it
-    has no such value: its type is then rejected."""
+    """Convert a text to the type of a field, because a command line has only texts. Return the text itself if
+    the conversion fails: the type of the text is then rejected."""
     kind = field.kind
     if field.nullable and text == "null" and not is_removable(field):
         return None

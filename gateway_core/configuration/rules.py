@@ -1,6 +1,6 @@
 """Rules of the configuration: checks of a document, which return its typed values.
 
-A strict rule is for new values only. A rule that comes with a new version must be strict, because values that
+A strict rule applies only to new values. A rule that a new version adds must be strict, because values that
 an older version stored must load. A rule between values is checked at the commit; a candidate may break it.
 """
 
@@ -30,13 +30,13 @@ ABSENT = object()
 
 
 def load(document: dict[str, Any]) -> Configuration:
-    """Return the typed values of a document. Raises Invalid, with the path of each problem."""
+    """Check a document, and return its typed values. Raises Invalid with the path of each problem."""
     configuration, _ = load_with_violations(document)
     return configuration
 
 
 def load_section(name: str, value: Any) -> Any:
-    """Return the typed values of one section of a document. Raises Invalid."""
+    """Check one section of a document, and return its typed values. Raises Invalid."""
     check = _Check()
     loaded = check.load(ROOT.members[name], value, name)
     check.raise_problems()
@@ -44,8 +44,8 @@ def load_section(name: str, value: Any) -> Any:
 
 
 def load_with_violations(document: dict[str, Any]) -> tuple[Configuration, list[Problem]]:
-    """Return the typed values of a document, and its broken strict rules. Raises Invalid for other
-    problems."""
+    """Check a document. Return its typed values, and the strict rules that the document breaks. Raises
+    Invalid for any other problem."""
     check = _Check()
     configuration = check.load(ROOT, document, "")
     check.raise_problems()
@@ -55,25 +55,24 @@ def load_with_violations(document: dict[str, Any]) -> tuple[Configuration, list[
 def find_problems(
     document: dict[str, Any], known: Any = ABSENT
 ) -> tuple[Configuration | None, list[Problem]]:
-    """Return the typed values of a new document, None if there are none, and its problems. The document may
-    break a strict rule with a value that is also in the `known` document."""
+    """Check a new document. Return its typed values, or None if it has no valid values, and its problems. The
+    document may break a strict rule with a value that is also in the `known` document."""
     check = _Check()
     configuration = check.load(ROOT, document, "", known)
     return configuration, check.problems + check.violations
 
 
 def check_staged(field: Field, value: Any, path: str, known: Any = ABSENT) -> list[Problem]:
-    """Return the problems of a value to stage. Until the commit, fields may be missing, and rules between
-    values may be broken. `known` is the value in the candidate: it may break a strict rule, which is
-    newer."""
+    """Return the problems of a value that is to be staged. Until the commit, fields may be missing, and rules
+    between values may be broken. `known` is the present value in the candidate, which may break a strict rule
+    that a newer version added."""
     check = _Check(is_staged=True)
     check.load(field, value, path, known)
     return (check.problems + check.violations)[:MAX_PROBLEMS]
 
 
 class _Check:
-    """One pass over a value in JSON, which collects its problems, and its broken strict rules as
-    `violations`."""
+    """Check of one JSON value, which collects problems, and broken strict rules as `violations`."""
 
     def __init__(self, is_staged: bool = False) -> None:
         self._is_staged = is_staged
@@ -85,7 +84,7 @@ class _Check:
             raise Invalid(*self.problems[:MAX_PROBLEMS])
 
     def load(self, field: Field, value: Any, path: str, known: Any = ABSENT) -> Any:
-        """Return the typed value, or any value after a problem."""
+        """Return the typed value. After a problem, the returned value has no meaning."""
         if value is None:
             if not field.nullable:
                 self._add(path, "must not be null")
@@ -148,7 +147,7 @@ class _Check:
         return items
 
     def _check_keys(self, key: str, items: list[Any], path: str) -> None:
-        """Require a unique key of each item: without one, no path could name the item."""
+        """Check that each item has a unique key: a path could not identify any other item."""
         seen: set[str] = set()
         for number, item in enumerate(items):
             key_value = item.get(key) if isinstance(item, dict) else None
@@ -168,13 +167,13 @@ def _join(path: str, name: str) -> str:
 
 
 def get_key(item: Any, key: str | None) -> str | None:
-    """Return the key of an item of a list, None without one."""
+    """Return the key of a list item, or None if the item has no key."""
     held = item.get(key) if isinstance(item, dict) else None
     return held if isinstance(held, str) else None
 
 
 def _name_items(kind: ListOf, items: Any) -> Iterator[tuple[str | int | None, Any]]:
-    """Yield the items of a list with their keys or, in a list without keys, with their numbers."""
+    """Yield each item of a list with its key, or with its index if the list has no keys."""
     for number, item in enumerate(items if isinstance(items, list) else []):
         yield get_key(item, kind.key) if kind.key else number, item
 
@@ -183,8 +182,8 @@ def _name_items(kind: ListOf, items: Any) -> Iterator[tuple[str | int | None, An
 
 
 class StrictRule(NamedTuple):
-    """Rule for a typed value: `is_kept` returns a true value if the rule is kept. `error` is the text for a
-    value that breaks it, unless `explain` returns one."""
+    """Rule for a typed value. `is_kept` returns a true value if the value keeps the rule. `error` is the
+    message for a value that breaks the rule, unless `explain` makes a message."""
 
     error: str
     is_kept: Callable[[Any], object]
@@ -257,20 +256,20 @@ _NO_VALUE_TEXTS = frozenset(("", "null", "none", "~"))
 
 
 def is_removable(field: Field) -> bool:
-    """Return True for a leaf that may be absent."""
+    """Return True if the field is a leaf that may be absent."""
     return not field.required and not isinstance(field.kind, Object | ListOf)
 
 
 def explain_removal(field: Field, value: Any) -> str | None:
-    """Return the strict rule that a text such as `null` breaks in a leaf that may be absent: in a secret,
-    nobody would see the mistake. Return None for other values."""
+    """Return the strict rule that forbids a text such as `null` in a leaf that may be absent: in a secret,
+    the mistake would be invisible. Return None for any other value."""
     if not isinstance(value, str) or value.strip().lower() not in _NO_VALUE_TEXTS or not is_removable(field):
         return None
     return f"must not be {f'the text {value.strip()}' if value.strip() else 'empty'}: delete removes it"
 
 
 def _find_violations(field: Field, value: Any) -> Iterator[str]:
-    """Yield the strict rules that a value in JSON breaks; nothing for a value without a typed value."""
+    """Yield the strict rules that a JSON value breaks; nothing for a value that has no typed value."""
     rules, removal = get_strict_rules(field), explain_removal(field, value)
     if not (rules or removal) or value is None or isinstance(field.kind, Object | ListOf):
         return
@@ -288,7 +287,8 @@ def _find_violations(field: Field, value: Any) -> Iterator[str]:
 
 @singledispatch
 def find_broken_rules(section: definition.Section) -> Iterator[tuple[str, str]]:
-    """Yield the broken rules between values of a section, each with a path of its own."""
+    """Yield the broken rules between the values of a section. Each rule comes with the path of a value in the
+    section."""
     return iter(())
 
 

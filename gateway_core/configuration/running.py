@@ -1,7 +1,8 @@
-"""Running configuration, the candidate on top of it, and the note of a change to them.
+"""Running configuration, candidate, and the note of a change to either.
 
-Strict rules reject values that a service would misread. New values must keep them. Stored values may break
-them: a version that adds a strict rule must still load, run and restore what an older version stored.
+Strict rules reject values that a service would misread. New values must keep strict rules. Stored values may
+break strict rules: a version that adds a strict rule must still load, run and restore the configurations that
+an older version stored.
 """
 
 import dataclasses
@@ -40,16 +41,16 @@ MAX_DOCUMENT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class RunningConfiguration:
-    """Configuration that can run: the `document` in JSON as stored, and its typed values, `sections`."""
+    """Configuration that can run: the `document` is the stored JSON, and `sections` has the typed values."""
 
     document: dict[str, Any]
     sections: Configuration
 
     @classmethod
     def of(cls, document: dict[str, Any], before: Self | None = None) -> Self:
-        """Return a new configuration. It may break a strict rule that `before` breaks with the same value:
-        otherwise nothing could be changed until that value is corrected. Raises Invalid, with the path of
-        each problem."""
+        """Check a new document, and return its configuration. The document may break a strict rule that
+        `before` breaks with the same value: otherwise the operator could change nothing until that value is
+        corrected. Raises Invalid with the path of each problem."""
         sections, problems = find_problems(document, ABSENT if before is None else before.document)
         name = sections and _get_device_name(sections)
         if name and name != (before and _get_device_name(before.sections)):
@@ -61,7 +62,7 @@ class RunningConfiguration:
 
     @classmethod
     def load_stored(cls, document: dict[str, Any]) -> Self:
-        """Return a configuration that ran before, perhaps with an older version: a broken strict rule is only
+        """Load a configuration that ran before, perhaps under an older version: a broken strict rule is only
         logged. Raises Invalid for a document that does not match the definition."""
         sections, violations = load_with_violations(document)
         if _get_device_name(sections):
@@ -73,13 +74,13 @@ class RunningConfiguration:
 
     @classmethod
     def read_first(cls, path: Path, users: Path | None = None) -> Self:
-        """Return the first configuration from a file, see `make_first`. Raises Unreadable and Invalid."""
+        """Read the first configuration from a file; see `make_first`. Raises Unreadable and Invalid."""
         return cls.make_first(read_json(path, dict[str, Any]), users)
 
     @classmethod
     def make_first(cls, document: dict[str, Any], users: Path | None) -> Self:
-        """Return the first configuration. If it has no users, it gets those of a file. Raises Unreadable and
-        Invalid."""
+        """Return the first configuration. If the document has no users, the users are read from a file.
+        Raises Unreadable and Invalid."""
         api = document.get("api")
         if users is not None and isinstance(api, dict) and not api.get("users"):
             document = {**document, "api": {**api, "users": read_json(users, list[Any])}}
@@ -87,7 +88,7 @@ class RunningConfiguration:
 
 
 def check_size(document: dict[str, Any]) -> None:
-    """Raise Invalid for more than `MAX_DOCUMENT_BYTES` bytes."""
+    """Check that a document has at most `MAX_DOCUMENT_BYTES` bytes. Raises Invalid."""
     if len(msgspec.json.encode(document)) > MAX_DOCUMENT_BYTES:
         raise Invalid(
             Problem("", "invalid", f"A configuration has at most {MAX_DOCUMENT_BYTES} bytes of JSON")
@@ -95,15 +96,15 @@ def check_size(document: dict[str, Any]) -> None:
 
 
 def _get_device_name(configuration: Configuration) -> str | None:
-    """Return the name of the VRF if a VLAN device on a trunk may get the same name, with its first session;
-    None for any other name."""
+    """Return the name of the VRF if the first session on a VLAN could create a VLAN device with the same
+    name. Return None for any other name."""
     trunks, name = configuration.interfaces.trunks, configuration.cgnat.vrf_name
     prefixes = "|".join(re.escape(prefix) for trunk in trunks for prefix in (trunk, short_name(trunk)))
     return name if trunks and re.fullmatch(rf"({prefixes})(\.[0-9]+)+", name) else None
 
 
 class Snapshot:
-    """Configurations at one moment, to read without a lock."""
+    """Running configuration and candidate at one moment, readable without a lock."""
 
     def __init__(self, state: State, running: RunningConfiguration, commits: Sequence[Commit]) -> None:
         #: The state; a candidate that equals the running configuration is left out.
@@ -125,19 +126,20 @@ class Snapshot:
 
     @cached_property
     def next_running(self) -> RunningConfiguration:
-        """The configuration that a commit makes run. Raises Invalid."""
+        """Configuration that runs after a commit of the candidate. Raises Invalid."""
         return RunningConfiguration.of(self.candidate, self.running)
 
     def get_archived(self, revision: int) -> int:
-        """Return the number of an archived revision; 1 is the newest. Raises RevisionNotFoundError."""
+        """Return the number of an archived revision in the store. The `revision` 1 is the newest. Raises
+        RevisionNotFoundError."""
         if not 1 <= revision <= len(self.state.archive):
             raise CORE.error(RevisionNotFoundError(revision))
         return self.state.archive[revision - 1]
 
 
 def make_note(caller: Caller, at: float, before: Snapshot, after: Snapshot, impact: Impact) -> Note | None:
-    """Return the note of a change, secrets masked; None without a difference. `at` is epoch seconds, `impact`
-    the effect of a new running configuration."""
+    """Return the note of a change, with secrets masked, or None if nothing changed. `at` is in epoch seconds.
+    `impact` is the effect of a new running configuration."""
     old_fields: dict[str, Any]
     new_fields: dict[str, Any]
     if after.running is not before.running:
@@ -164,7 +166,8 @@ def make_note(caller: Caller, at: float, before: Snapshot, after: Snapshot, impa
 def renew_generations(
     former: Mapping[str, str], before: Iterable[ConfiguredUser], after: Iterable[ConfiguredUser]
 ) -> dict[str, str]:
-    """Return a generation for each user, by name: the former one for an unchanged user, else a new one.
+    """Return the generation of each user, by name. An unchanged user keeps its generation; any other user
+    gets a new generation.
 
     A token is valid while its user has the generation that the token names. Generations are random, so a lost
     or restored state gives no user a former generation.
@@ -184,7 +187,8 @@ def renew_generations(
 
 @dataclass(frozen=True, kw_only=True)
 class UnconfirmedCgnat(Cgnat):
-    """Section `cgnat` until the confirmation. `former_range` is that of the configuration that may return."""
+    """Section `cgnat` until the confirmation of a commit. `former_range` is the range of the configuration
+    that may return."""
 
     former_range: IPv4Network
 
@@ -194,13 +198,14 @@ class UnconfirmedCgnat(Cgnat):
 
 
 def get_former_range(configuration: Configuration) -> IPv4Network | None:
-    """Return the range that is served beside `cgnat.source_range`, None without one."""
+    """Return the range that is served in addition to `cgnat.source_range`, or None if there is no such
+    range."""
     cgnat = configuration.cgnat
     return cgnat.former_range if isinstance(cgnat, UnconfirmedCgnat) else None
 
 
 def with_former_range(configuration: Configuration, former: IPv4Network) -> Configuration:
-    """Return a configuration as it runs until its confirmation."""
+    """Return a configuration as it runs until its confirmation: with the former range."""
     cgnat = configuration.cgnat
     if cgnat.source_range == former:
         return configuration
@@ -209,7 +214,7 @@ def with_former_range(configuration: Configuration, former: IPv4Network) -> Conf
 
 
 def without_former_range(configuration: Configuration) -> Configuration:
-    """Return a configuration as it runs after its confirmation."""
+    """Return a configuration as it runs after its confirmation: without a former range."""
     return dataclasses.replace(configuration, cgnat=Cgnat(**_get_values(configuration.cgnat)))
 
 

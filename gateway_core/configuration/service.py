@@ -1,4 +1,4 @@
-"""Configuration service: the methods of the core's interface for the configuration."""
+"""Configuration service: handlers of the core's interface for the configuration."""
 
 import re
 import threading
@@ -17,13 +17,13 @@ from gateway_core.configuration.running import Snapshot
 from gateway_core.configuration.workspace import ChangeRequest, Workspace
 from gateway_core.records.changes import Caller
 
-#: Without a commit, the settings are sent again after so many waits, each of so many seconds.
+#: Without a commit, the settings are sent again after 15 waits of one second.
 _WAITS, _WAIT_SECONDS = 15, 1.0
 _ACTION = re.compile(r"[a-z_]{1,32}\.[a-z_]{1,32}", re.ASCII)
 
 
 class ConfigurationService:
-    """Service for one workspace."""
+    """Service for the configuration in one workspace."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -50,8 +50,8 @@ class ConfigurationService:
         return wire.LoginReply(api.token_lifetime, highest_cost=highest)
 
     def get_api_settings(self, _: Method[Any]) -> Iterator[wire.ApiSettings | None]:
-        """Yield the settings now, after each commit, and every 15 seconds. Yield None after each second
-        without a commit, for the server to check the connection."""
+        """Yield the present settings, the settings after each commit, and the settings every 15 seconds.
+        Yield None after each second without a commit, so that the server checks the connection."""
         while True:
             commits = self._commits
             yield _make_settings(self._workspace.snapshot)
@@ -119,13 +119,13 @@ class ConfigurationService:
             self._committed.notify_all()
 
     def _wait_for_commit(self, commits: int) -> bool:
-        """Return True once there are more commits, False after a second."""
+        """Return True as soon as there are more than `commits` commits, False after a second."""
         with self._committed:
             return self._committed.wait_for(lambda: self._commits > commits, _WAIT_SECONDS)
 
 
 def _make_request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
-    """Return the terms of a call. Raises ErrorReply: InvalidParameter."""
+    """Return the terms of the change that a call requests. Raises ErrorReply: InvalidParameter."""
     fields = msgspec.structs.asdict(call)
     author, comment, action = fields.get("author", ""), fields.get("comment"), fields.get("action")
     for name, text in (("author", author), ("comment", comment or "")):
@@ -153,7 +153,7 @@ def _make_settings(snapshot: Snapshot) -> wire.ApiSettings:
 
 
 def _find_users(snapshot: Snapshot, usernames: Collection[str]) -> list[tuple[wire.ApiUser, str]]:
-    """Return the users among the names, each with its password hash."""
+    """Return the users with these names, each with its password hash."""
     generations = snapshot.state.generations or {}
     return [
         (wire.ApiUser(user.username, wire.Role(user.role), generations[user.username]), user.password_hash)

@@ -1,12 +1,12 @@
 """Configurations on disk: a folder for each revision, and one small file that names the revisions in use.
 
     state.json                      the running and the archived revisions, the candidate, a deadline
-    revisions/18/configuration.json the document
-    revisions/18/commit.json        the time, author and comment of the commit
+revisions/18/configuration.json the document     revisions/18/commit.json        the time, author and comment
+of the commit
 
 A revision never changes, and takes effect when `state.json` names it. So each change of the configuration is
-one rename, of `state.json`. The files of the services are not kept: each revision would contain their
-secrets.
+one rename, of `state.json`. The files of the services are not stored, because each revision would then
+contain their secrets.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ class Unreadable(GatewayApiError):
 
 @contextmanager
 def disk_step(step: str) -> Iterator[None]:
-    """Raise StepFailed for an error of the disk, or of SQLite, in the block."""
+    """Convert an error of the disk or of SQLite in the block to StepFailed with the name `step`."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
@@ -48,8 +48,8 @@ def disk_step(step: str) -> Iterator[None]:
 
 class Deadline(Moment, frozen=True, kw_only=True):
     """Moment at which the revision `baseline` runs again unless the commit is confirmed. After a reboot, a
-    wall clock that is ahead undoes the commit too early, which is safe: an operator who cannot confirm may be
-    locked out."""
+    wall clock that is ahead undoes the commit too early. This is safe: an operator who cannot confirm the
+    commit may be locked out."""
 
     baseline: int
     # The default is for a deadline of an earlier version, which stored `at` alone.
@@ -86,12 +86,12 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def revisions(self) -> set[int]:
-        """The revisions that must not be removed."""
+        """Numbers of the revisions that must not be removed."""
         return {self.running, *self.archive, *([self.deadline.baseline] if self.deadline else [])}
 
 
 def read_json(path: Path, type: type[T]) -> T:
-    """Return the content of a file. Raises Unreadable."""
+    """Read a JSON file, and return its content as an object of `type`. Raises Unreadable."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=type)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -99,15 +99,16 @@ def read_json(path: Path, type: type[T]) -> T:
 
 
 def _encode(value: Any) -> bytes:
-    """Return a value as JSON, indented for readers."""
+    """Encode a value as JSON, indented for human readers."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 class ConfigurationStore:
-    """Configurations in a folder, which is created if missing. For one process, and one thread at a time."""
+    """Store of configurations in a folder, which is created if it is missing. For one process, and one thread
+    at a time."""
 
     def __init__(self, folder: Path) -> None:
-        """Lock the folder. Raises Unreadable."""
+        """Lock the folder, and read the state. Raises Unreadable."""
         self._state_file = folder / "state.json"
         self._revisions = folder / "revisions"
         self._lock = _lock(folder)
@@ -135,17 +136,21 @@ class ConfigurationStore:
         return read_json(self._get_folder(number) / "configuration.json", dict[str, Any])
 
     def read_commit(self, number: int) -> Commit:
-        """Return the commit of a revision; an unknown commit if its file cannot be read. The gateway must
-        start, and return to a former configuration, without the file."""
+        """Return the commit of a revision. If the file of the commit cannot be read, return a commit with an
+        unknown author: the gateway must start, and return to a former configuration, without the file."""
         try:
             return read_json(self._get_folder(number) / "commit.json", Commit)
         except Unreadable as error:
-            _log.error("the time and author of revision %d are lost: %s", number, error)
+            _log.error(
+                "cannot read the time and author of revision %d, which are shown as unknown: %s",
+                number,
+                error,
+            )
             return _UNKNOWN_COMMIT
 
     def add(self, document: dict[str, Any], commit: Commit, keep: Collection[int] = ()) -> int:
         """Write a revision that is not in use yet, and return its number. Remove all other revisions that are
-        not in use, except `keep`. Raises StepFailed."""
+        not in use, except the revisions in `keep`. Raises StepFailed."""
         with disk_step("remove old revisions"):
             # First: a state on disk that is ahead could name a removed revision.
             self._restore_state()
@@ -163,7 +168,7 @@ class ConfigurationStore:
         return number
 
     def publish(self, state: State, step: str) -> None:
-        """Make the state the current one, on disk. Raises StepFailed with the name `step`."""
+        """Write a state to disk, and make it the current state. Raises StepFailed with the name `step`."""
         with disk_step(step):
             try:
                 durable.replace(self._state_file, _encode(state))
@@ -173,13 +178,14 @@ class ConfigurationStore:
                     # So that the next start does not find a change that was reported as failed.
                     self._restore_state()
                 except OSError as error:
-                    text = "a configuration change that failed may take effect at the next start: %s"
+                    text = "cannot undo a failed change, which may take effect at the next start: %s"
                     _log.critical(text, error.strerror)
                 raise
         self.state, self._is_ahead = state, False
 
     def _remove_service_files(self, numbers: Collection[int]) -> None:
-        """Remove the files of services, with their secrets, that a former version kept in each revision."""
+        """Remove the files of services, which contain secrets. A former version stored these files in each
+        revision."""
         for number in numbers:
             try:
                 shutil.rmtree(self._get_folder(number) / "services")
@@ -187,10 +193,14 @@ class ConfigurationStore:
                 continue
             except OSError as error:
                 # The gateway must start anyway. The next start tries again.
-                _log.error("cannot remove the services' files of revision %d: %s", number, error.strerror)
+                _log.error(
+                    "cannot remove the secrets in revision %d, next attempt at the next start: %s",
+                    number,
+                    error.strerror,
+                )
 
     def close(self) -> None:
-        """Unlock the folder for another core."""
+        """Unlock the folder, so that another core can use it."""
         os.close(self._lock)
 
     def _restore_state(self) -> None:
@@ -206,7 +216,8 @@ class ConfigurationStore:
 
 
 def _lock(folder: Path) -> int:
-    """Return a descriptor that keeps other cores out of the folder. Raises Unreadable."""
+    """Lock the folder against other cores, and return the descriptor that keeps the lock. Raises
+    Unreadable."""
     try:
         durable.make_folder(folder)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

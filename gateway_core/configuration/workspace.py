@@ -1,7 +1,8 @@
 """Workflow of the configuration: edit the candidate, commit, confirm, roll back.
 
-A commit takes effect in one order: services and gateway apply it, it is stored, noted with its caller, and
-the followers are called. A change is on disk when its method returns, or it did not happen.
+The steps of a commit have a fixed order: the services and the gateway apply the configuration, the store
+writes it, the change is noted with its caller, and the followers are called. When a method returns, its
+change is on disk. When a method raises, the change did not happen.
 """
 
 import logging
@@ -44,7 +45,7 @@ from gateway_core.records.clock import Clock
 _log = logging.getLogger(__name__)
 
 MAX_ARCHIVED = 49
-#: Seconds that a change waits for another change. The API waits for one second more.
+#: Seconds for which a change waits for another change. The API waits one second longer.
 _LOCK_SECONDS = 2.0
 
 _NO_IMPACT = Impact()
@@ -58,26 +59,29 @@ Rendered = Mapping[str, str]
 
 
 class GatewayServices(Protocol):
-    """Services that a commit changes, beside the gateway."""
+    """Services that a commit changes, in addition to the gateway."""
 
     def render(self, configuration: Configuration) -> Rendered:
-        """Return the files, verified: no service misreads or refuses one. Raises StepFailed."""
+        """Render and verify the files of the services: no service misreads or refuses a file. Raises
+        StepFailed."""
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> None:
-        """Make the services run with the files, within 20 s: the API waits 30 s for a commit. A service whose
-        files are unchanged is not disturbed. Raises StepFailed: then every service runs as before."""
+        """Make the services use the files, within 20 s: the API waits 30 s for a commit. A service whose
+        files are unchanged is not disturbed. Raises StepFailed after every service uses its former files
+        again."""
 
     def resume(self, configuration: Configuration) -> None:
-        """Render the files of the running configuration anew, and apply them to every service that does not
-        refuse. It may last longer than a commit. Raises StepFailed of the first service that refuses."""
+        """Render the files of the running configuration again, and apply the files to every service that
+        accepts them. This may take longer than a commit. Raises StepFailed with the reason of the first
+        service that refuses."""
 
 
 @dataclass(frozen=True)
 class ChangeRequest:
-    """Terms of a change besides its values.
+    """Terms of a change, in addition to its values.
 
-    `if_match` has the ETags of which one must be the current one; None matches any. A change without a
-    `caller` is not noted. `max_sessions_dropped` is the number of sessions that a commit may end.
+    One of the ETags in `if_match` must be the current ETag; None matches any ETag. A change without a
+    `caller` is not noted. `max_sessions_dropped` is the maximum number of sessions that a commit may end.
     """
 
     author: str = ""
@@ -91,12 +95,12 @@ _RETURN = ChangeRequest("core", "not confirmed in time", caller=Caller("configur
 
 
 class Workspace:
-    """Configurations in a store. An empty store starts with the configuration that `factory` returns.
-    Thread-safe.
+    """Running configuration, candidate and archive in a store. If the store is empty, the first configuration
+    is the result of `factory`. Thread-safe.
 
-    The constructor raises Unreadable, Invalid and StepFailed. All methods that change something raise
-    StepFailed, and Stale if no ETag of the request is the current one. Errors of the interface are raised as
-    ErrorReply.
+    The constructor raises Unreadable, Invalid and StepFailed. Every method that changes something raises
+    StepFailed, and raises Stale if the request does not have the current ETag. Errors of the interface are
+    raised as ErrorReply.
     """
 
     #: The current configurations.
@@ -136,50 +140,55 @@ class Workspace:
                 self._change_state(self.snapshot.state, "store the users' generations", None)
             except StepFailed as error:
                 # The gateway must start anyway. The next change stores them.
-                text = "all tokens end when the core restarts, unless the configuration changes before: %s"
+                text = (
+                    "cannot store the users' generations, all tokens end at the next restart of the core: %s"
+                )
                 _log.error(text, error)
 
     @property
     def in_force(self) -> Configuration:
-        """The configuration that services and gateway run with: until a commit is confirmed, the running
-        configuration with the range of the one that may return."""
+        """Configuration that services and gateway use. Until a commit is confirmed, this is the running
+        configuration with the CGNAT range of the configuration that may return."""
         try:
             return self._compute_in_force(self.snapshot.running, self.snapshot.state)
         except StepFailed as error:
             # The gateway must start anyway.
-            _log.error("sessions of the former CGNAT range are not served until the confirmation: %s", error)
+            _log.error(
+                "cannot read the former configuration, sessions of its CGNAT range are not served: %s", error
+            )
             return self.snapshot.running.sections
 
     def follow(self, follower: Callable[[Configuration], None]) -> None:
-        """Call `follower` with each new running configuration, before the caller gets the reply. It must not
-        raise: the configuration already runs."""
+        """Call `follower` with each new running configuration, before the caller of the change gets the
+        reply. The follower must not raise, because the configuration already runs."""
         self._followers.append(follower)
 
     def set_gateway(
         self, preview_impact: Callable[[Configuration], Impact], freeze_sessions: FreezeSessions, apply: Apply
     ) -> None:
-        """Set the gateway's part of a commit: `freeze_sessions` ends sessions around the commit, and `apply`
-        may refuse the configuration."""
+        """Set the gateway's part in a commit: `preview_impact` predicts the effect, `freeze_sessions` ends
+        sessions around the commit, and `apply` applies the configuration or refuses it."""
         self._preview_impact = preview_impact
         self._freeze_sessions = freeze_sessions
         self._apply_in_gateway = apply
 
     def follow_notes(self, follower: Callable[[Note], None]) -> None:
-        """Call `follower` with the note of each change, once the note is on disk. Also call it now, with the
-        last note: the process may have ended before the call."""
+        """Call `follower` with the note of each change, after the note is on disk. Call it now with the last
+        note, because the process may have ended before the follower got this note."""
         self._note_follower = follower
         if self.snapshot.state.change is not None:
             follower(self.snapshot.state.change)
 
     def follow_versions(self, follower: Callable[[int], None]) -> None:
-        """Call `follower` with the version of each snapshot before the snapshot takes effect, and now. It may
-        raise OSError: then the change does not happen."""
+        """Call `follower` with the version of each snapshot before the snapshot takes effect, and now with
+        the current version. If the follower raises OSError, the change does not happen."""
         self._version_follower = follower
         follower(self.snapshot.version)
 
     def apply_running(self) -> None:
-        """Apply the running configuration to the services, rendered anew, unless they run with it: after a
-        start, and after a commit that failed and could not be undone. Raises StepFailed."""
+        """Render the running configuration again, and apply it to the services, unless the services already
+        use it. This is necessary after a start, and after a failed commit that could not be undone. Raises
+        StepFailed."""
         if self._is_applied:
             return
         # Without a timeout: no client waits.
@@ -188,38 +197,38 @@ class Workspace:
                 self._resume_services()
 
     def edit(self, operations: Sequence[wire.Edit], request: ChangeRequest) -> wire.EditReply:
-        """Stage all operations or none. Raises OperationRefused, and Invalid for a candidate that is too
-        large."""
+        """Apply all operations to the candidate, or none. Raises OperationRefused, and Invalid for a
+        candidate that is too large."""
         with self._begin_staging(request):
             candidate, values = documents.edit(self.snapshot.candidate, operations)
             self._stage(candidate, request)
             return wire.EditReply(self.snapshot.etag, tuple(values))
 
     def replace_candidate(self, document: dict[str, Any], request: ChangeRequest) -> wire.StagedReply:
-        """Make a whole document the candidate. A mask in it stands for the candidate's secret. Raises Invalid
-        for a document that no edits could make."""
+        """Replace the candidate by a whole document. A mask in the document keeps the candidate's secret.
+        Raises Invalid for a document that edits could not make."""
         with self._begin_staging(request):
             return self._stage_whole(
                 documents.prepare_replacement(document, self.snapshot.candidate), request
             )
 
     def discard(self, request: ChangeRequest) -> wire.DiscardReply:
-        """Drop all staged changes."""
+        """Discard all staged changes."""
         with self._begin_staging(request):
             before = self._compare_staged()
             self._stage(self.snapshot.running.document, request)
             return wire.DiscardReply(self.snapshot.etag, before)
 
     def rollback(self, revision: int, request: ChangeRequest) -> wire.StagedReply:
-        """Make an archived configuration the candidate; 1 is the newest. Raises RevisionNotFoundError and
-        Unreadable."""
+        """Replace the candidate by an archived configuration. The `revision` 1 is the newest. Raises
+        RevisionNotFoundError and Unreadable."""
         with self._begin_staging(request):
             return self._stage_whole(self.read_archived(revision)[1], request)
 
     def compare(self, revision: int | None, to: int | None = None) -> wire.ComparisonReply:
-        """Return the difference between two configurations. `revision` is an archived one, None for the
-        running one. `to` is an archived one, 0 for the running one, None for the candidate. Raises
-        RevisionNotFoundError and Unreadable."""
+        """Return the difference between two configurations. `revision` is an archived configuration, or None
+        for the running configuration. `to` is an archived configuration, 0 for the running configuration, or
+        None for the candidate. Raises RevisionNotFoundError and Unreadable."""
         snapshot = self.snapshot
 
         running = snapshot.running.document
@@ -240,11 +249,12 @@ class Workspace:
         return record_of(wire.ComparisonReply, self._make_difference(snapshot, changes), impact=impact)
 
     def commit(self, request: ChangeRequest, confirm_seconds: int | None = None) -> wire.CommitReply:
-        """Make the candidate run. With `confirm_seconds`, the former configuration returns after that time
-        unless the commit is confirmed. While a commit waits for its confirmation, a further commit of changes
-        confirms it; with `confirm_seconds`, it moves the deadline, even without changes.
+        """Make the candidate the running configuration. With `confirm_seconds`, the former configuration
+        returns after that time unless the commit is confirmed.
 
-        Raises Invalid for an invalid candidate.
+        While a commit waits for its confirmation, another commit with changes confirms it. Another commit
+        with `confirm_seconds` moves the deadline, even without changes. Raises Invalid for an invalid
+        candidate.
         """
         with self._begin_commit(request):
             snapshot, deadline = self.snapshot, None
@@ -263,8 +273,8 @@ class Workspace:
             return self._make_reply(0, before)
 
     def replace_running(self, document: dict[str, Any], request: ChangeRequest) -> wire.CommitReply:
-        """Make a whole document run, as if it had been staged and committed. A mask in it stands for the
-        running secret. Raises CandidateStagedError, and Invalid for an invalid document."""
+        """Replace the running configuration by a whole document, in one step. A mask in the document keeps
+        the running secret. Raises CandidateStagedError, and Invalid for an invalid document."""
         with self._begin_commit(request):
             running = self.snapshot.running
             if self.snapshot.state.candidate is not None:
@@ -273,8 +283,8 @@ class Workspace:
             return self._run_if_changed(configuration, request, None)
 
     def amend(self, operations: Sequence[wire.Edit], request: ChangeRequest) -> wire.CommitReply:
-        """Change the running configuration at once, by all operations or none. Staged changes stay. A commit
-        that waits for its confirmation still waits: its baseline gets the same changes. Raises
+        """Apply all operations to the running configuration at once, or none. Staged changes stay. If a
+        commit waits for its confirmation, the wait continues, and its baseline gets the same changes. Raises
         OperationRefused, and Invalid for an invalid result."""
         with self._begin_commit(request):
             running, deadline = self.snapshot.running, self.snapshot.state.deadline
@@ -291,8 +301,9 @@ class Workspace:
             return self._run_if_changed(configuration, request, deadline)
 
     def restore(self, revision: int, request: ChangeRequest) -> wire.CommitReply:
-        """Make an archived configuration run again at once; 1 is the newest. Staged changes stay. A deadline
-        ends if this is its baseline. Raises RevisionNotFoundError, Unreadable and Invalid."""
+        """Make an archived configuration run again at once. The `revision` 1 is the newest. Staged changes
+        stay. If this configuration is the baseline of a deadline, the deadline ends. Raises
+        RevisionNotFoundError, Unreadable and Invalid."""
         with self._begin_commit(request):
             deadline = self.snapshot.state.deadline
             if deadline is not None and deadline.baseline == self.snapshot.get_archived(revision):
@@ -301,8 +312,8 @@ class Workspace:
             return self._run_if_changed(configuration, request, deadline)
 
     def confirm(self, request: ChangeRequest) -> None:
-        """Confirm the last commit, and end the sessions that only its former configuration served. Raises
-        NothingToConfirmError, and StepFailed where a service or the gateway refuses: then the deadline
+        """Confirm the last commit, and end the sessions that only the former configuration served. Raises
+        NothingToConfirmError. Raises StepFailed if a service or the gateway refuses: the deadline then
         stays."""
         with self._lock_changes():
             self.return_if_due()
@@ -322,9 +333,9 @@ class Workspace:
                     follower(sections)
 
     def return_if_due(self) -> bool:
-        """Return to the former configuration if the deadline of an unconfirmed commit has passed; True if
-        that happened now. Before the deadline, store the deadline anew if the clock was set. Raises
-        StepFailed."""
+        """Return to the former configuration if the deadline of an unconfirmed commit has passed. Return True
+        if this call returned to the former configuration. Before the deadline, store the deadline again if
+        the clock was set. Raises StepFailed."""
         # Without a timeout: a service may take long for a commit, and no client waits.
         with self._lock:
             state, held = self.snapshot.state, self._store.state
@@ -341,17 +352,19 @@ class Workspace:
                 former = RunningConfiguration.load_stored(self._store.read_document(baseline))
             except (Unreadable, Invalid) as error:
                 # Another attempt would fail, too.
-                _log.critical("cannot return to the former configuration, so the commit stays: %s", error)
+                _log.critical(
+                    "cannot return to the former configuration, the unconfirmed commit stays: %s", error
+                )
                 self._change_state(state, "give up the deadline", None)
                 return False
             # The gateway may not refuse: the return may be the operator's only way to the machine. The
             # followers apply what can be applied.
             self._run(former, _RETURN, state, lambda _: nullcontext())
-            _log.warning("a commit was not confirmed in time: the configuration before it runs again")
+            _log.warning("the last commit was not confirmed in time, the former configuration runs again")
             return True
 
     def end_tokens(self, username: str, request: ChangeRequest) -> None:
-        """End the tokens of a user of the API, by a new generation. Raises UserNotFoundError."""
+        """End all tokens of a user of the API: the user gets a new generation. Raises UserNotFoundError."""
         with self._lock_changes():
             generations = self.snapshot.state.generations or {}
             if username not in generations:
@@ -361,7 +374,8 @@ class Workspace:
             self._change_state(state, "end the tokens", request.caller)
 
     def read_archived(self, revision: int) -> tuple[Commit, dict[str, Any]]:
-        """Return an archived configuration; 1 is the newest. Raises RevisionNotFoundError and Unreadable."""
+        """Return the commit and the document of an archived configuration. The `revision` 1 is the newest.
+        Raises RevisionNotFoundError and Unreadable."""
         snapshot = self.snapshot
         number = snapshot.get_archived(revision)
         return snapshot.commits[revision], self._store.read_document(number)
@@ -371,7 +385,8 @@ class Workspace:
 
     @contextmanager
     def _lock_changes(self) -> Iterator[None]:
-        """Hold the lock of changes. Raises StepFailed after a long wait: the client may have left."""
+        """Lock changes during the block. Raises StepFailed after a long wait, because the client may have
+        left."""
         if not self._lock.acquire(timeout=_LOCK_SECONDS):
             raise StepFailed("wait for the change under way", "it takes too long")
         try:
@@ -409,7 +424,8 @@ class Workspace:
     def _run_if_changed(
         self, configuration: RunningConfiguration, request: ChangeRequest, deadline: Deadline | None
     ) -> wire.CommitReply:
-        """Make a configuration run if it differs from the running one. Other staged changes stay."""
+        """Make a configuration run if it differs from the running configuration. Other staged changes
+        stay."""
         snapshot = self.snapshot
         candidate, running = snapshot.state.candidate, snapshot.running.document
         changes = documents.compare(running, configuration.document)
@@ -428,8 +444,8 @@ class Workspace:
         state: State,
         apply: Apply | None = None,
     ) -> Impact:
-        """Make a configuration run, with the candidate and the deadline of `state`, and return its effect.
-        The baseline of the deadline may be a revision that is not in use yet. Raises
+        """Make a configuration run, with the candidate and the deadline of `state`, and return the effect on
+        sessions and services. The baseline of the deadline may be a revision that is not in use yet. Raises
         CommitDropsSessionsError."""
         sections = self._compute_in_force(configuration, state)
         rendered = self._services.render(sections)
@@ -450,12 +466,13 @@ class Workspace:
                 self._publish(snapshot, "replace the running configuration", request.caller, impact)
             for follower in self._followers:
                 follower(sections)
-        _log.info("revision %d runs, committed by %s", number, commit.author)
+        _log.info("revision %d is the running configuration now, committed by %s", number, commit.author)
         return impact
 
     @contextmanager
     def _apply_to_services(self, rendered: Rendered, configuration: Configuration) -> Iterator[None]:
-        """Apply these files to the services. If the block fails, the services run as before again."""
+        """Apply rendered files to the services. If the block fails, the services use their former files
+        again."""
         if not self.snapshot.state.running:
             # At the first start, `apply_running` follows: a service that refuses must not stop the core.
             yield
@@ -469,7 +486,7 @@ class Workspace:
             try:
                 self._resume_services()
             except StepFailed as error:
-                _log.critical("services still run with the files of a failed commit: %s", error)
+                _log.critical("cannot undo a failed commit, services still use its files: %s", error)
             raise
         self._is_applied = True
 
@@ -478,8 +495,8 @@ class Workspace:
         self._is_applied = True
 
     def _compute_in_force(self, configuration: RunningConfiguration, state: State) -> Configuration:
-        """Return a configuration as it runs in this state. Raises StepFailed if the disk fails to read the
-        configuration that may return."""
+        """Return the configuration that services and gateway use in this state. Raises StepFailed if the disk
+        cannot read the configuration that may return."""
         if state.deadline is None:
             return configuration.sections
         try:
@@ -489,7 +506,9 @@ class Workspace:
                 reason = error.__cause__.strerror or "an error without a name"
                 raise StepFailed("read the configuration that may return", reason) from error
             # A damaged configuration cannot return either.
-            _log.error("sessions of the former CGNAT range are not served until the confirmation: %s", error)
+            _log.error(
+                "cannot read the former configuration, sessions of its CGNAT range are not served: %s", error
+            )
             return configuration.sections
         return with_former_range(configuration.sections, baseline.cgnat.source_range)
 
@@ -518,7 +537,7 @@ class Workspace:
     def _make_reply(
         self, number: int, before: wire.ConfigurationDifference, impact: Impact = _NO_IMPACT
     ) -> wire.CommitReply:
-        """Return the reply for a number of changed values; 0 for no commit."""
+        """Return the reply to a commit of `number` changed values; 0 means that nothing was committed."""
         return record_of(
             wire.CommitReply, self.snapshot.commits[0], self._make_difference(self.snapshot, []),
             committed=number > 0,
@@ -537,7 +556,7 @@ class Workspace:
 
 
 def _check_limit(impact: Impact, request: ChangeRequest) -> None:
-    """Raise CommitDropsSessionsError if more sessions end than the request allows."""
+    """Check that no more sessions end than the request allows. Raises CommitDropsSessionsError."""
     most = request.max_sessions_dropped
     if most is not None and impact.sessions_dropped > most:
         raise CORE.error(CommitDropsSessionsError(impact.sessions_dropped, most))

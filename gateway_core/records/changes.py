@@ -1,8 +1,9 @@
-"""Log of the changes that did not come through the API. The API reads it, and records them in the audit log.
+"""Log of the changes that were not made through the API. The API reads the log, and records the changes in
+the audit log.
 
-The API records its own changes, and sends an id with each call. A change without an id is noted here, as are
-the changes that the core makes itself. Of a call with an id, only the id is noted: the API asks for it after
-it has lost the reply.
+The API records its own changes, and sends an id with each call. A call without an id, and each change that
+the core makes itself, is stored in this log. For a call with an id, the log stores only the id: the API asks
+for the id after it has lost the reply.
 """
 
 import json
@@ -48,8 +49,8 @@ _MAX_VALUE_LENGTH = 2048
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Caller of a change: the name of the `action`, the process that calls, None for the core itself, and the
-    id of the `call` of the API."""
+    """Caller of a change: the name of the `action`, the calling process, which is None for the core itself,
+    and the API's id of the `call`."""
 
     action: str
     peer: Peer | None = None
@@ -59,8 +60,8 @@ class Caller(msgspec.Struct, frozen=True):
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Note of a change. The `id` is unique; `before` and `after` contain no secrets.
 
-    `user` is a number: the look-up of its name, which can be slow, waits for the reply. With the id of a
-    `call`, the log keeps nothing but that id.
+    `user` is a number. The name of the user is looked up only for a reply, because the look-up can be slow.
+    If the note has the id of a `call`, the log stores only this id.
     """
 
     id: str
@@ -78,8 +79,8 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of(
         cls, caller: Caller, at: float, before: Any = None, after: Any = None, **commit: str | None
     ) -> Self:
-        """Return the note of a caller's change at `at`, in epoch seconds. `commit` has the author and the
-        comment of a commit."""
+        """Return the note of a caller's change at the time `at`, in epoch seconds. `commit` has the author
+        and the comment of a commit."""
         user, process = (caller.peer.user, caller.peer.process) if caller.peer else (None, None)
         before, after = _limit_length(before), _limit_length(after)
         id = secrets.token_hex(8)
@@ -91,7 +92,7 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ChangeLog:
     """Log of changes in a folder, which the first change creates. `name` identifies the log. Thread-safe.
 
-    A change that the disk refuses is kept in memory: the next call of any method writes it.
+    A change that cannot be written to disk stays in memory, and the next call of any method writes it.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -111,14 +112,14 @@ class ChangeLog:
         self._calls_lock = threading.Lock()
 
     def add(self, note: Note) -> None:
-        """Keep a change."""
+        """Add a change to the log."""
         with self._lock:
             self._unwritten.append((note, False))
             self._write()
 
     def add_once(self, note: Note) -> None:
-        """Keep a change that is on disk elsewhere too, unless it is the last one that this method kept: after
-        a crash it is unknown whether the log has it."""
+        """Add a change that is also stored elsewhere, unless it is the last change that this method added:
+        after a crash, the caller does not know whether the log has the change."""
         if note.call is not None:
             self.add_calls(note.call)
             return
@@ -127,14 +128,14 @@ class ChangeLog:
             self._write()
 
     def add_calls(self, *ids: str) -> None:
-        """Keep the ids of calls that were done."""
+        """Add the ids of calls that succeeded."""
         with self._calls_lock:
             self._calls = [*self._calls, *ids][-MAX_CHANGES:]
         with self._lock:
             self._write()
 
     def find_calls(self, ids: Sequence[str]) -> set[str]:
-        """Return those of the ids whose calls were done, as far as the log keeps them. Raises StepFailed."""
+        """Return the ids whose calls succeeded, as far as the log still has the ids. Raises StepFailed."""
         with self._lock:
             self._write()
             with self._calls_lock:
@@ -148,8 +149,8 @@ class ChangeLog:
             return found | {id for (id,) in rows}
 
     def read_after(self, name: str | None, sequence: int) -> ChangesReply:
-        """Return the changes on disk after a sequence number of the log `name`; of another log, all changes
-        on disk. Raises StepFailed."""
+        """Return the changes on disk after a sequence number of the log `name`. For the name of another log,
+        return all changes on disk. Raises StepFailed."""
         with self._lock:
             self._write()
             try:
@@ -157,7 +158,7 @@ class ChangeLog:
             except (OSError, sqlite3.Error) as error:
                 # Once: the API asks each second.
                 if not self._is_unreadable:
-                    _log.error("cannot read the log of changes: %s", error)
+                    _log.error("cannot read the log of changes, the audit log lacks its changes: %s", error)
                 self._is_unreadable = True
                 raise StepFailed("read the log of changes", str(error)) from error
             self._is_unreadable = False
@@ -191,10 +192,10 @@ class ChangeLog:
             number = len(self._unwritten) + len(calls)
             if number != self._logged_unwritten and self._unwritten:
                 last, _ = self._unwritten[-1]
-                text = "cannot note %d changes, the last of which is %s by %s; they are kept in memory: %s"
+                text = "cannot log %d changes on disk, they stay in memory; the last change is %s by %s: %s"
                 _log.critical(text, number, last.action, _look_up_name(last.user), error)
             elif number != self._logged_unwritten:
-                _log.error("cannot note %d changes of the API, which are kept in memory: %s", number, error)
+                _log.error("cannot log %d changes of the API on disk, they stay in memory: %s", number, error)
             self._logged_unwritten = number
         else:
             self._unwritten.clear()
@@ -203,8 +204,8 @@ class ChangeLog:
             self._logged_unwritten = 0
 
     def _insert(self, calls: Sequence[str], connection: sqlite3.Connection) -> int:
-        """Write calls and notes, and return the highest number. In a new file, numbers go on after the last
-        one that was given."""
+        """Write calls and notes, and return the highest sequence number. In a new file, the numbers continue
+        after the last assigned number."""
         connection.executemany("INSERT OR IGNORE INTO call (id) VALUES (?)", ((id,) for id in calls))
         connection.execute(_DELETE_OLD_CALLS, (MAX_CHANGES,))
         (highest,) = connection.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()

@@ -1,4 +1,4 @@
-"""Clocks of the machine, moments by them, and the limit of a rate."""
+"""Clocks of the machine, moments by these clocks, and a token bucket."""
 
 import math
 import secrets
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 #: Seconds by which the two clocks may drift apart before the wall clock counts as set.
 _MAX_DRIFT_SECONDS = 1
-#: For a record of a version that did not store the seconds: the wall clock alone decides.
+#: Value for a record of an older version, which did not store the seconds: only the wall clock counts.
 _UNKNOWN_SECONDS = 1 << 40
 
 
@@ -36,8 +36,8 @@ class Clock:
 
 
 def read_boot_id() -> str:
-    """Return the kernel's id of this boot. Return a random id where the kernel's cannot be read: then earlier
-    times count as times of another boot, which is safe."""
+    """Return the kernel's id of this boot. If the kernel's id cannot be read, return a random id: earlier
+    times then count as times of another boot, which is safe."""
     try:
         return _BOOT_ID_FILE.read_text().strip()
     except OSError:
@@ -48,11 +48,11 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Moment at which an unconfirmed commit or temporary rates end: `seconds` after the request, or at a
     given time.
 
-    In the boot `boot_id`, a moment after seconds comes at `due` by the steady clock; a given time (`due` is
-    None) comes at `at` by the wall clock, in epoch seconds. After a reboot, only the wall clock knows how
-    long the machine was down, and it may be wrong until the network corrects it. So the moment comes when the
-    wall clock reaches `at`, and at the latest when the machine has been up for `seconds`, which have passed
-    by then whatever the clock says. A wall clock that is ahead ends the wait too early.
+    In the boot `boot_id`, a moment after a number of seconds comes at `due` by the steady clock. A given time
+    has no `due`, and comes at `at` by the wall clock, in epoch seconds. After a reboot, only the wall clock
+    knows how long the machine was down, and the wall clock may be wrong until the network corrects it. So the
+    moment comes when the wall clock reaches `at`, at the latest when the machine has been up for `seconds`:
+    this time has then passed in any case. A wall clock that is ahead ends the wait too early.
     """
 
     at: int
@@ -61,7 +61,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     due: float | None = None
 
     def schedule_in(self, seconds: int, clock: Clock) -> Self:
-        """Return a copy that comes in so many seconds."""
+        """Return a copy that comes after a number of seconds from now."""
         now = clock.wall()
         at = math.ceil(now + seconds)
         return replace(self, at=at, seconds=seconds, boot_id=clock.boot_id, due=clock.steady() + at - now)
@@ -72,14 +72,15 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return replace(self, at=at, seconds=seconds, boot_id=clock.boot_id, due=None)
 
     def follow_clock(self, clock: Clock) -> Self:
-        """Return a copy with `at` by the wall clock as it is set now; the same object without a change."""
+        """Return a copy whose `at` fits the present setting of the wall clock. Return the same object if
+        nothing changes."""
         if self.due is None or self.boot_id != clock.boot_id:
             return self
         at = round(clock.wall() + self.due - clock.steady())
         return self if abs(at - self.at) <= _MAX_DRIFT_SECONDS else replace(self, at=at)
 
     def compute_shown_time(self, clock: Clock) -> int:
-        """Return the time to show, in epoch seconds, by the wall clock as it is set now."""
+        """Return the time to display, in epoch seconds, by the present setting of the wall clock."""
         if self.boot_id == clock.boot_id:
             return self.follow_clock(clock).at
         return min(self.at, math.ceil(clock.wall() + self.seconds - clock.steady()))
@@ -91,8 +92,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Expiry(Moment, frozen=True, gc=False):
-    """Moment at which the former rates of a session return, and these rates in bits per second. `shows` is
-    the time to show; None for `at`."""
+    """Moment at which the former rates of a session return. The rates are in bits per second. `shows` is the
+    time to display; None means `at`."""
 
     former_down: int
     former_up: int
@@ -100,12 +101,12 @@ class Expiry(Moment, frozen=True, gc=False):
 
     @property
     def expires_at(self) -> int:
-        """The time to show, in epoch seconds."""
+        """Time to display, in epoch seconds."""
         return self.at if self.shows is None else self.shows
 
     def refresh_shown_time(self, clock: Clock) -> Self:
-        """Return a copy with the time to show by the wall clock as it is set now; the same object without a
-        change."""
+        """Return a copy whose displayed time fits the present setting of the wall clock. Return the same
+        object if nothing changes."""
         expiry = self.follow_clock(clock)
         shown = expiry.compute_shown_time(clock)
         if abs(shown - expiry.expires_at) <= _MAX_DRIFT_SECONDS:
@@ -114,8 +115,8 @@ class Expiry(Moment, frozen=True, gc=False):
 
 
 class TokenBucket:
-    """Limit of a rate with a burst: earns `rate` tokens a second, up to `burst`, and is full at first. `now`
-    is in seconds of a steady clock."""
+    """Token bucket, which limits a rate and allows a burst. The bucket gains `rate` tokens a second, up to
+    `burst` tokens, and is full at first. `now` is in seconds of a steady clock."""
 
     def __init__(self, rate: float, burst: int, now: float = 0.0) -> None:
         self._rate = rate
@@ -124,7 +125,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> bool:
-        """Take a token. Return False if there is none."""
+        """Take a token. Return False if the bucket has no token."""
         self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._rate)
         self._at = now
         if self._tokens < 1:

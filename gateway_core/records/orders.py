@@ -1,6 +1,7 @@
-"""Sorted collections with free snapshots, for lists that are read while their items come, change and go.
+"""Sorted collections whose snapshots cost nothing, for lists that are read while items are added, changed and
+removed.
 
-A collection is a list of chunks. A change makes new chunks and leaves the former ones as they are, so a
+A collection is a list of chunks. A change makes new chunks and leaves the former chunks unchanged, so a
 snapshot copies nothing.
 """
 
@@ -19,14 +20,15 @@ V = TypeVar("V")
 _MAX_CHUNK_SIZE, _MIN_CHUNK_SIZE = 512, 128
 #: Items that one call sorts: sorting 200,000 at once holds the interpreter lock for a tenth of a second.
 _MAX_SORTED_AT_ONCE = 16384
-#: With more changes than `_FEW_CHANGES` and this part of all items, sorting all of them anew costs less.
+#: Maximum number of changes of a view: `_FEW_CHANGES`, and a sixteenth of all items. After more changes,
+#: sorting all items again costs less.
 _CHANGED_PART, _FEW_CHANGES = 16, 64
 #: Seconds for which the values of chunks are kept after their last use; at most twice as long.
 _KEEP_SECONDS = 30.0
 
 
 class SortedSnapshot(Collection[T]):
-    """Items at one moment, in order. The `key` that its methods take is the key of this order."""
+    """Sorted items at one moment. The methods take the `key` by which the items are sorted."""
 
     def __init__(self, chunks: list[list[T]], size: int) -> None:
         #: Never changed: a chunk in two snapshots has the same items.
@@ -101,7 +103,8 @@ class SortedItems(Generic[T]):
         self._size -= 1
 
     def _find_place(self, item: T) -> tuple[int, int]:
-        """Return the number of an item's chunk, and the item's place in the chunk, present or not."""
+        """Return the number of the chunk for an item, and the place of the item in this chunk. The item may
+        be missing."""
         key, last = self._key(item), len(self._chunks) - 1
         if last < 0:
             return 0, 0
@@ -109,14 +112,14 @@ class SortedItems(Generic[T]):
         return number, bisect_left(self._chunks[number], key, key=self._key)
 
     def _replace_chunks(self, first: int, end: int, items: list[T]) -> None:
-        """Replace the chunks from `first` to before `end` by chunks of these items."""
+        """Replace the chunks from `first` to before `end` by chunks with these items."""
         middle = len(items) // 2 if len(items) > _MAX_CHUNK_SIZE else 0
         parts = [part for part in (items[:middle], items[middle:]) if part]
         self._chunks = [*self._chunks[:first], *parts, *self._chunks[end:]]
 
 
 class Ordering(NamedTuple, Generic[T]):
-    """Order of items by their `key`: of the items that `belong` to it, None for all items."""
+    """Order of items by their `key`. Only the items that `belong` are in the order; None means all items."""
 
     key: Callable[[T], Any]
     belongs: Callable[[T], Any] | None = None
@@ -128,19 +131,20 @@ class Ordering(NamedTuple, Generic[T]):
 class SortedViews(Generic[I, T]):
     """Sorted views of a table of items by id, one view for each ordering. For one thread at a time.
 
-    A view exists from its first snapshot on. The next snapshot applies the changes since then; after many
-    changes, the view is dropped. So a view that nobody reads costs next to nothing.
+    The first snapshot of an ordering creates its view. A later snapshot applies the changes since the last
+    snapshot. After many changes without a snapshot, the view is dropped, so a view that is not read costs
+    almost nothing.
     """
 
     def __init__(self, table: Mapping[I, T]) -> None:
         self._table = table
         self._views: dict[Ordering[T], SortedItems[T]] = {}
-        #: For each view, by id, the item that the view still has in place of a changed one; None if it has
-        #: none.
+        #: For each view, by id, the item that the view still has in place of a changed item; None if the view
+        #: does not have the item.
         self._outdated: dict[Ordering[T], dict[I, T | None]] = {}
 
     def note_change(self, id: I, before: T | None) -> None:
-        """Note that an item changes. `before` is the former item, None for a new one."""
+        """Record that an item changes. `before` is the former item, or None for a new item."""
         limit, too_many = _FEW_CHANGES + len(self._table) // _CHANGED_PART, None
         for ordering, outdated in self._outdated.items():
             outdated.setdefault(id, before)
@@ -170,7 +174,7 @@ class SortedViews(Generic[I, T]):
 
 
 class ChunkValues(Generic[T, V]):
-    """Values that `make` returns for the chunks of a snapshot, made once for each chunk. Thread-safe."""
+    """Values that `make` returns for the chunks of a snapshot, computed once for each chunk. Thread-safe."""
 
     def __init__(self, make: Callable[[list[T]], V], keep_seconds: float = _KEEP_SECONDS) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""Lists as replies: whole or a page, filtered, sorted, and encoded without stopping the daemon."""
+"""Replies with lists: a whole list or a page, filtered, sorted, and encoded without stopping the daemon."""
 
 import heapq
 import operator
@@ -37,7 +37,7 @@ _MAX_RECORDS_SIZE = MAX_REPLY_BYTES - 4096
 
 
 def ipv4_key(address: str | None) -> int:
-    """Return the address as a number, -1 for none."""
+    """Return the sort key of an IPv4 address: the address as a number, or -1 for None."""
     return -1 if address is None else int.from_bytes(inet_aton(address))
 
 
@@ -55,7 +55,7 @@ ADDRESS_KEYS: dict[str, Callable[[Any], int | str]] = {
 
 
 class Rows(Protocol):
-    """A list at one moment. Its records are made on request, so a page costs only what it contains."""
+    """List at one moment. Its records are made on request, so a page costs only the records in the page."""
 
     def __len__(self) -> int: ...
 
@@ -63,12 +63,13 @@ class Rows(Protocol):
         """Return all records, in order."""
 
     def rows_after(self, key: Key | None, count: int) -> Iterator[Row]:
-        """Return at least the first `count` rows after a key, in order. Raises TypeError for a key of
-        another type."""
+        """Return at least the first `count` rows after a key, in order. A key of None means the start of the
+        list. Raises TypeError for a key of another type."""
 
 
 class SortedRows(Generic[T]):
-    """Rows of `items` that are in ascending order of their keys; the rows may descend."""
+    """Rows of `items`, which are in ascending order of their keys. With `descending`, the rows are in reverse
+    order."""
 
     def __init__(
         self,
@@ -88,8 +89,8 @@ class SortedRows(Generic[T]):
         return len(self._items)
 
     def convert(self, convert: Callable[[Any], Record]) -> "SortedRows[T]":
-        """Return rows of the same items, with the records that `convert` makes of the records of these
-        rows."""
+        """Return rows of the same items. `convert` makes each new record from the record of the present
+        row."""
         return SortedRows(self._items, self._key, lambda item: convert(self._record(item)), self._descending)
 
     def records(self) -> Iterable[Record]:
@@ -106,7 +107,8 @@ class SortedRows(Generic[T]):
 
 
 class ChainedRows:
-    """Lists one after the other. All keys of a list are below the keys of the next list."""
+    """Rows of several lists, one list after the other. All keys of a list are below the keys of the next
+    list."""
 
     def __init__(self, *parts: Rows) -> None:
         self._parts = parts
@@ -123,8 +125,8 @@ class ChainedRows:
 
 @dataclass(frozen=True)
 class FieldSortedRows:
-    """Rows sorted by a field, null first; rows with the same value stay in their former order. No index has
-    this order, so each page costs a pass over all rows."""
+    """Rows sorted by a field, null first. Rows with the same value keep their former order. No index has this
+    order, so each page reads all rows."""
 
     rows: Rows
     field: str
@@ -154,8 +156,8 @@ class FieldSortedRows:
 
 
 def select_records(rows: Rows, call: SelectingMethod[Any], **more: Any) -> "Reply":
-    """Return the reply to a call for a list, filtered and sorted as the call says, with `more` fields. Raises
-    ErrorReply: InvalidParameter, ReplyTooLargeError."""
+    """Return the reply to a call for a list, filtered and sorted as the call requests, with `more` fields.
+    Raises ErrorReply: InvalidParameter, ReplyTooLargeError."""
     method, order = type(call), type(call).__name__
     if call.filter:
         read = attrgetter(*call.filter)
@@ -180,9 +182,9 @@ def _convert_filter(method: type[SelectingMethod[Any]], filter: Mapping[str, Any
 
 @dataclass(frozen=True)
 class WholeList:
-    """A whole list, as one reply or as several.
+    """Whole list, as one reply or as several replies.
 
-    `chunks` are encoded while they are sent, see `limit_size`. `total` is the number of all records, `more`
+    `chunks` are encoded while they are sent, see `limit_size`. `total` is the number of all records. `more`
     has the other fields of each reply. The methods raise ReplyTooLargeError.
     """
 
@@ -216,9 +218,9 @@ def make_list_reply(field: str, rows: Rows, page: Page | None, order: str, **mor
     """Return the reply for a list: `field` with the records, `count`, `total`, `next_cursor`, and `more`
     fields.
 
-    `order` names the list and its sort: a cursor is valid only for the order in which it was made. Raises
-    ErrorReply: InvalidParameter for a bad cursor, ReplyTooLargeError for a page that is too large for one
-    reply.
+    `order` names the list and its sort: a cursor is valid only for the order in which the cursor was made.
+    Raises ErrorReply: InvalidParameter for a bad cursor, ReplyTooLargeError for a page that is too large for
+    one reply.
     """
     if page is None:
         return WholeList(field, limit_size(_encode_chunks(rows.records()), len(rows)), len(rows), more)
@@ -228,7 +230,7 @@ def make_list_reply(field: str, rows: Rows, page: Page | None, order: str, **mor
             made_in, key = decode_cursor(page.cursor, tuple[str, Key])
             if made_in != order:
                 raise invalid_parameter("page.cursor")
-        # One more than requested, which tells whether there is a next page.
+        # An additional row tells whether there is a next page.
         chosen = list(islice(rows.rows_after(key, page.limit + 1), page.limit + 1))
     except (ValueError, TypeError) as error:
         # TypeError: a cursor written by hand, with text where this order has numbers.
@@ -241,7 +243,7 @@ def make_list_reply(field: str, rows: Rows, page: Page | None, order: str, **mor
 
 
 def encode_records(records: Iterable[Record]) -> msgspec.Raw:
-    """Return the records as a JSON array. Raises ReplyTooLargeError."""
+    """Encode records as a JSON array. Raises ReplyTooLargeError."""
     return _join_chunks(limit_size(_encode_chunks(records)))[0]
 
 
@@ -256,9 +258,9 @@ def _encode_chunks(records: Iterable[Record]) -> Iterator[EncodedChunk]:
 
 
 def limit_size(chunks: Iterable[EncodedChunk], expected: int = 0) -> Iterator[EncodedChunk]:
-    """Yield the chunks unchanged. Raises ReplyTooLargeError once they are too large.
+    """Yield the chunks unchanged. Raises ReplyTooLargeError as soon as the chunks are too large.
 
-    With the `expected` number of records, the size of the whole list is estimated from the chunks so far:
+    With the `expected` number of records, the size of the whole list is estimated from the first chunks:
     encoding the whole list before the error would take seconds.
     """
     size = count = 0
@@ -271,7 +273,7 @@ def limit_size(chunks: Iterable[EncodedChunk], expected: int = 0) -> Iterator[En
 
 
 def _join_chunks(chunks: Iterable[EncodedChunk]) -> tuple[msgspec.Raw, int]:
-    """Return one JSON array, and the number of its records."""
+    """Join chunks into one JSON array. Return the array and the number of its records."""
     joined = list(chunks)
     array = b",".join(memoryview(text)[1:-1] for text, _ in joined)
     return msgspec.Raw(b"[" + array + b"]"), sum(count for _, count in joined)

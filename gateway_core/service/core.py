@@ -1,4 +1,4 @@
-"""Core service: the methods of the core's interface, for a gateway and its configuration."""
+"""Core service: handlers of the core's interface, for a gateway and its configuration."""
 
 import logging
 import threading
@@ -60,8 +60,8 @@ LISTS: dict[type[Method[Any]], Callable[[Gateway], Rows]] = {
 
 
 class CoreService:
-    """Service for one gateway, the journal of its sessions, the workspace of its configuration, and the log
-    of changes that did not come through the API."""
+    """Service of one gateway, the journal of its sessions, the workspace of its configuration, and the log of
+    the changes that were not made through the API."""
 
     def __init__(
         self, gateway: Gateway, journal: Journal, workspace: Workspace, changes: ChangeLog, clock: Clock
@@ -79,7 +79,7 @@ class CoreService:
         )
 
     def interface(self, jobs: Jobs) -> ServedInterface:
-        """Return the interface with a handler for each method."""
+        """Return the core's interface with a handler for each method."""
         services = (
             self,
             self._configuration,
@@ -244,11 +244,12 @@ def _count_refusals(refusals: Counter[TriggerRefusal]) -> tuple[health.RefusalCo
 
 
 class Outcomes:
-    """Outcomes of the calls that change something, by their ids, for a caller that has lost the reply.
+    """Outcomes of the calls that change something, by request id, for a caller that lost the reply.
     Thread-safe.
 
-    The log of changes has the calls that were done, so they are known after a restart. A call that is unknown
-    when the caller asks for its outcome is refused from then on: it may still wait in a socket.
+    The log of changes stores the calls that succeeded, so their outcomes are known after a restart. A call
+    may be unknown when the caller asks for its outcome, because the call still waits in a socket. Such a call
+    is refused when it arrives.
     """
 
     def __init__(self, changes: ChangeLog) -> None:
@@ -257,12 +258,12 @@ class Outcomes:
         self._running: set[str] = set()
         #: Whether each ended call of this process was done. The newest calls are last.
         self._ended: dict[str, bool] = {}
-        #: Calls that were unknown when their caller asked. The newest calls are last.
+        #: Calls that were unknown when their callers asked for the outcome. The newest calls are last.
         self._refused: dict[str, None] = {}
 
     def record(self, handler: Handler) -> Handler:
-        """Return the handler of a command that records the outcome of each call; any other handler as it
-        is."""
+        """Return a handler that records the outcome of each call. Return the same handler for a method that
+        changes nothing."""
         if not issubclass(handler.parameters, Command):
             return handler
 
@@ -315,8 +316,8 @@ class Outcomes:
 
 
 def translate_errors(handler: Handler) -> Handler:
-    """Return a handler that raises the errors of the gateway and of the configuration as errors of the
-    interface. A failure that is not the caller's is logged."""
+    """Return a handler that converts errors of the gateway and of the configuration to errors of the
+    interface. A failure that the caller did not cause is logged."""
 
     @contextmanager
     def translate(call: Method[Any]) -> Iterator[None]:
@@ -339,7 +340,7 @@ def translate_errors(handler: Handler) -> Handler:
 
 
 def _make_failure(error: GatewayApiError) -> Failure:
-    """Return the error of the interface for an error of the gateway or of the configuration."""
+    """Convert an error of the gateway or of the configuration to an error of the interface."""
     if isinstance(error, StepFailed):
         return configuration.StepFailedError(error.step, error.reason)
     if isinstance(error, StillConnected):

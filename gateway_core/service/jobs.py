@@ -1,7 +1,8 @@
-"""Jobs: changes of many sessions, one after the other, while the core does everything else.
+"""Jobs: changes of many sessions in batches, while the core serves other calls.
 
-The sessions of a job are those that match when it starts. A job acts on each session at most once. Its
-progress is on disk before it acts on the next sessions; a job that a restart interrupts never continues.
+A job acts on the sessions that match its filter when the job starts, and on each session at most once. The
+progress of a job is on disk before the job acts on the next sessions. A job that a restart interrupts never
+continues.
 """
 
 import logging
@@ -34,7 +35,7 @@ from gateway_core.records.paging import Reply, SortedRows, select_records
 from gateway_core.service.rates import NewRates, Rates
 from gateway_core.sessions.journal import Journal
 
-#: Seconds for which sessions are taken together: a gateway ends several as fast as one.
+#: Length of a batch in seconds: a gateway ends several sessions as fast as a single session.
 _BATCH_SECONDS = 0.1
 _MAX_ERRORS = 10
 MAX_JOBS = 100
@@ -53,7 +54,8 @@ _log = logging.getLogger(__name__)
 
 
 class JobOutcome(Record, frozen=True):
-    """Outcome for some sessions: how many were acted on, how many had ended before, and the failures."""
+    """Outcome of a batch of sessions: the number of changed sessions, the number of sessions that had already
+    ended, and the failures."""
 
     done: int = 0
     gone: int = 0
@@ -65,9 +67,9 @@ Act = Callable[[Sequence[int]], JobOutcome]
 
 
 class Jobs:
-    """Jobs in a folder: the running ones and the last `max_kept` ones. Jobs of an earlier run of the core are
-    interrupted. Thread-safe. The methods raise StepFailed where the disk fails, and the errors that they name
-    as ErrorReply."""
+    """Jobs in a folder: the running jobs, and the newest `max_kept` jobs. Jobs that ran before a restart of
+    the core are interrupted. Thread-safe. The methods raise StepFailed if the disk fails, and raise errors of
+    the interface as ErrorReply."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class Jobs:
             self._jobs = {job.id: job for job in self._read()}
         except StepFailed as error:
             # A gateway without its former jobs is better than none.
-            _log.error("the list of jobs begins empty: %s", error)
+            _log.error("cannot read the list of jobs, which starts empty: %s", error)
         for job in list(self._jobs.values()):
             if job.state is JobState.RUNNING:
                 self._put(replace(job, state=JobState.INTERRUPTED))
@@ -110,8 +112,8 @@ class Jobs:
             return self._jobs.get(id)
 
     def start(self, job: Job, ids: Sequence[int], act: Act) -> Job:
-        """Start a job, which calls `act` with the ids of its sessions, in order. Return it with an id that no
-        job had before, and its total. Raises TooManyJobsError."""
+        """Start a job that calls `act` with the ids of its sessions, in order. Return the job with its total
+        and a new id. Raises TooManyJobsError."""
         with self._lock:
             running = sum(job.state is JobState.RUNNING for job in self._jobs.values())
             if running >= wire.MAX_RUNNING_JOBS:
@@ -126,8 +128,8 @@ class Jobs:
         return job
 
     def cancel(self, id: int) -> Job | None:
-        """Cancel a job, which then takes no further session, and return it; None for an unknown id. Raises
-        JobEndedError."""
+        """Cancel a job, which then acts on no further session. Return the job, or None for an unknown id.
+        Raises JobEndedError."""
         with self._lock:
             job = self._jobs.get(id)
             if job is None:
@@ -141,7 +143,7 @@ class Jobs:
         try:
             self._act_on_all(id, ids, act)
         except Exception:  # noqa: BLE001 - logged; the job must not run for ever
-            _log.exception("job %d ends with a fault of the core", id)
+            _log.exception("job %d is interrupted by an internal error", id)
             end = JobState.INTERRUPTED
         with self._lock:
             # A cancelled job has ended, also if its last batch fails.
@@ -178,31 +180,34 @@ class Jobs:
         return self._put(replace(job, state=state, finished_at=int(self._clock.wall())))
 
     def _put(self, job: Job) -> Job:
-        """Replace a job in memory and on disk. A failure of the disk is logged: the sessions have changed
-        already, and after a restart the count may be too low."""
+        """Replace a job in memory and on disk. A failure of the disk is only logged, because the sessions
+        have already changed: after a restart, the counts of the job may be too low."""
         self._jobs[job.id] = job
         update = "UPDATE job SET job = ? WHERE id = ?"
         try:
             with disk_step("store jobs"):
                 self._database.use(lambda connection: connection.execute(update, (_encode(job), job.id)))
         except StepFailed as error:
-            _log.error("after a restart, job %d may show a former state: %s", job.id, error)
+            _log.error(
+                "cannot store the state of job %d, which may be outdated after a restart: %s", job.id, error
+            )
         return job
 
     def _insert(self, connection: sqlite3.Connection, job: Job) -> tuple[int, list[int]]:
-        """Return the id of a new job, and the ids of the old jobs that are dropped for it."""
+        """Insert a job. Return its id, and the ids of the old jobs that were deleted."""
         id = connection.execute("INSERT INTO job (job) VALUES (?)", (_encode(job),)).lastrowid
         assert id is not None  # noqa: S101 - the statement has inserted a row
         return id, [old for (old,) in connection.execute(_DELETE_OLD, (self._max_kept,)).fetchall()]
 
     def _read(self) -> list[Job]:
-        """Return the jobs on disk, by id. A full disk is only read, and the next use writes it."""
+        """Return the jobs on disk, sorted by id. If the disk is full, the database is opened read-only, and
+        the next use opens it for writing."""
         select = "SELECT id, job FROM job ORDER BY id"
         try:
             with disk_step("store jobs"):
                 rows = self._database.open().execute(select).fetchall()
         except StepFailed as error:
-            _log.error("the list of jobs is only read for now: %s", error)
+            _log.error("cannot write the list of jobs, which is read-only for now: %s", error)
             wait = _BACKUP_WAIT_SECONDS
             with disk_step("read jobs"), closing(connect_to_read(self._path, wait, wait)) as connection:
                 rows = connection.execute(select).fetchall()
@@ -223,13 +228,14 @@ def _decode(id: int, text: str) -> Job | None:
         return replace(msgspec.json.decode(text, type=Job), id=id)
     except msgspec.DecodeError as error:
         # A job of a newer version, before a downgrade.
-        _log.error("cannot read job %d, which is left out: %s", id, error)
+        _log.error("cannot decode job %d, which is missing in the list of jobs: %s", id, error)
         return None
 
 
 @dataclass(frozen=True)
 class JobService:
-    """Service for the jobs of one gateway. Jobs that did not come through the API are added to `changes`."""
+    """Service for the jobs of one gateway. Jobs that were not started through the API are added to
+    `changes`."""
 
     gateway: Gateway
     journal: Journal

@@ -1,4 +1,4 @@
-"""Changes of the rates of sessions, for good or for a time."""
+"""Permanent and temporary changes of the rates of sessions."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Session
 from gateway_core.sessions.table import SessionTable
 
-#: Seconds until a return that failed is tried again.
+#: Seconds between two attempts to restore the former rates of a session.
 _RETRY_SECONDS = 5.0
 
 _TEMPORARY: Ordering[Any] = Ordering(attrgetter("summary.id"), attrgetter("expiry"))
@@ -30,8 +30,8 @@ RateChange = tuple[SessionDetail, SessionDetail]
 
 
 class NewRates(NamedTuple):
-    """Rates to set, in bits per second: `down`, `up` or both; for good, for `expires_in` seconds, or `until`
-    a time in epoch seconds."""
+    """Rates to set, in bits per second: `down`, `up` or both. The rates are permanent, or last for
+    `expires_in` seconds, or `until` a time in epoch seconds."""
 
     down: int | None
     up: int | None
@@ -39,8 +39,8 @@ class NewRates(NamedTuple):
     until: int | None
 
     def check(self, clock: Clock) -> None:
-        """Raise ErrorReply (InvalidParameter) without a rate, and for an end that is past or too far
-        ahead."""
+        """Check that there is a rate, and that the end is neither in the past nor too far in the future.
+        Raises ErrorReply: InvalidParameter."""
         if self.down is None and self.up is None:
             raise invalid_parameter("rate_down_bps")
         if self.until is not None:
@@ -50,8 +50,8 @@ class NewRates(NamedTuple):
 
 
 class Rates:
-    """Rates of a gateway's sessions. Changes are added to the `journal`. `returned` is called after the
-    former rates of a session have returned. Thread-safe."""
+    """Rates of a gateway's sessions. Each change is added to the `journal`. `returned` is called with a
+    session whose former rates are restored. Thread-safe."""
 
     def __init__(
         self, gateway: Gateway, journal: Journal, clock: Clock, returned: Callable[[RateChange], None]
@@ -67,7 +67,8 @@ class Rates:
         self._retry_at: dict[int, float] = {}
 
     def change(self, id: int, new: NewRates, author: str | None = None) -> RateChange | None:
-        """Return the session before and after the change; None for an unknown id. Raises StepFailed."""
+        """Change the rates of a session. Return the session before and after the change, or None for an
+        unknown id. Raises StepFailed."""
         with self._lock:
             session = self._sessions.get(id)
             if session is None:
@@ -78,8 +79,8 @@ class Rates:
             return self._set(id, down, up, self._make_expiry(session, new), author)
 
     def return_due(self) -> None:
-        """Return the sessions whose temporary rates have expired to their former rates. A failure is logged,
-        and tried again later."""
+        """Restore the former rates of the sessions whose temporary rates have expired. A failure is logged,
+        and the next attempt follows later."""
         for session in self._sessions.snapshot(_TEMPORARY):
             if self._clock.steady() >= self._retry_at.get(session.id, 0.0):
                 self._check_expiry(session.id)
@@ -89,8 +90,8 @@ class Rates:
             }
 
     def _check_expiry(self, id: int) -> None:
-        """Return a session to its former rates if its temporary rates have expired; else update the time to
-        show if the clock was set."""
+        """Restore the former rates of a session if its temporary rates have expired. Otherwise, update the
+        displayed expiry time if the clock was set."""
         with self._lock:
             session = self._sessions.get(id)
             expiry = None if session is None else session.expiry
@@ -105,7 +106,7 @@ class Rates:
                     summary = session.summary
                     self._gateway.set_rate(id, summary.rate_down, summary.rate_up, refreshed)
             except StepFailed as error:
-                text = "cannot return session %d to its former rates yet, next attempt in %g s: %s"
+                text = "cannot restore the former rates of session %d, next attempt in %g s: %s"
                 _log.error(text, id, _RETRY_SECONDS, error)
                 self._retry_at[id] = self._clock.steady() + _RETRY_SECONDS
             else:

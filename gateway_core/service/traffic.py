@@ -1,5 +1,5 @@
-"""Current traffic of sessions: the difference of two samples of their counters. Counters are sampled and kept
-only while a client watches."""
+"""Current traffic of sessions: the difference between two samples of their counters. Counters are sampled and
+stored only while a client watches."""
 
 import heapq
 import threading
@@ -24,7 +24,7 @@ _SAMPLE_SECONDS = 1.0
 _SWEEP_LIFETIME_SECONDS = 5.0
 #: Seconds between the two sweeps of the first list.
 _FIRST_PAUSE_SECONDS = 1.0
-#: Age in seconds from which a sweep is no longer compared with: its rates would not be current.
+#: Maximum age of the older of two compared sweeps, in seconds: the rates must be current.
 _MAX_AGE_SECONDS = 30.0
 
 Sleep = Callable[[float], None]
@@ -40,7 +40,8 @@ class Throughput(NamedTuple):
 
 
 def compute_throughput(before: Counters, after: Counters, seconds: float) -> Throughput:
-    """Return the rates between two samples. A counter that is lower than before was reset: its rate is 0."""
+    """Compute the rates between two samples of the counters. A counter that is lower in the second sample was
+    reset: its rate is 0."""
 
     def rate(difference: int, unit: int = 1) -> int:
         return max(0, round(difference * unit / seconds))
@@ -54,7 +55,8 @@ def compute_throughput(before: Counters, after: Counters, seconds: float) -> Thr
 
 
 class _Sample(NamedTuple):
-    """Counters of a session at a steady time; `reply` has the rates since the previous sample."""
+    """Counters of a session at a time of the steady clock. `reply` has the rates since the previous sample,
+    and is None in the first sample."""
 
     at: float
     counters: Counters
@@ -72,8 +74,8 @@ class _WatchedSession:
 
 
 class Watches:
-    """Watched sessions. Each one is sampled once a second, for any number of watchers: the first watcher
-    whose second is over takes the sample for all. Thread-safe."""
+    """Sessions that clients watch. A session is sampled once a second, for any number of watchers: the first
+    watcher whose second is over takes the sample for all watchers. Thread-safe."""
 
     def __init__(self, gateway: Gateway, clock: Clock, sleep: Sleep = time.sleep) -> None:
         self._gateway = gateway
@@ -90,8 +92,8 @@ class Watches:
         raise CORE.error(SessionNotFoundError(call.id))
 
     def watch(self, id: int) -> Iterator[TrafficReply]:
-        """Yield the traffic of a session each second until its end; first, without a wait, what other
-        watchers got last. Raises StepFailed."""
+        """Yield the traffic of a session each second until the session ends. The first reply comes without a
+        wait if other watchers already have one. Raises StepFailed."""
         with self._lock:
             watched = self._watched.setdefault(id, _WatchedSession())
             watched.watchers += 1
@@ -112,7 +114,8 @@ class Watches:
             sample = self._wait_for_sample(id, watched, sample)
 
     def _wait_for_sample(self, id: int, watched: _WatchedSession, last: _Sample | None) -> _Sample | None:
-        """Return the sample after `last`, the first sample for None; None at the end of the session."""
+        """Return the sample after `last`, or the first sample if `last` is None. Return None when the session
+        has ended."""
         with watched.lock:
             if watched.sample is last:
                 watched.sample = self._take_sample(id, last)
@@ -132,14 +135,15 @@ class Watches:
 
 
 class _Sweep(NamedTuple):
-    """Counters of all sessions at a steady time."""
+    """Counters of all sessions at a time of the steady clock."""
 
     at: float
     counters: Mapping[int, Counters]
 
 
 class Talkers:
-    """Lists of the sessions with the most or the least traffic, from sweeps of all counters. Thread-safe."""
+    """Lists of the sessions with the most or the least traffic. The traffic is the difference between two
+    sweeps of the counters of all sessions. Thread-safe."""
 
     def __init__(self, gateway: Gateway, clock: Clock, sleep: Sleep = time.sleep) -> None:
         self._gateway = gateway
@@ -148,7 +152,7 @@ class Talkers:
         self._lock = threading.Lock()
         #: The last two sweeps, the older one first.
         self._sweeps: tuple[_Sweep, _Sweep] | None = None
-        #: The sessions of each list since the last sweep, by id: finding them among 200,000 takes longest.
+        #: The lists since the last sweep, because finding their sessions among 200,000 sessions takes long.
         self._found: dict[tuple[TalkerOrder, int], list[tuple[int, Throughput]]] = {}
         self._idle = IdleTimer(_MAX_AGE_SECONDS, self._forget)
 
@@ -156,8 +160,8 @@ class Talkers:
         return self.list_top(call.sort, call.limit)
 
     def list_top(self, order: TalkerOrder, limit: int) -> TalkersReply:
-        """Return the first `limit` sessions in an order. A session that is newer than the older sweep is
-        missing until the next list. Raises StepFailed."""
+        """Return the first `limit` sessions in an order. A session that started after the older sweep is not
+        in this list. Raises StepFailed."""
         with self._lock:
             sweeps = self._take_sweeps()
             if sweeps is not self._sweeps:
@@ -196,7 +200,7 @@ class Talkers:
 
 
 def _choose(before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int) -> list[tuple[int, Throughput]]:
-    """Return the first `limit` sessions in an order, by id, with their rates."""
+    """Return the ids of the first `limit` sessions in an order, each with its rates."""
     field = attrgetter("bytes_out" if order.removeprefix("-") == "down" else "bytes_in")
     earlier, later = before.counters, after.counters
 

@@ -1,4 +1,4 @@
-"""Journal of the events of sessions and sign-ons in one run of the core, for clients that follow them."""
+"""Journal of session events and failed sign-ons in one run of the core, for clients that follow it."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -19,15 +19,15 @@ MAX_EVENTS = 1 << 17
 MAX_FAILED_SIGN_ONS = 1 << 16
 #: An event has rates only if it is a change of rates.
 _NO_RATES = {"rate_down": None, "rate_up": None}
-#: Records in one reply: they fit into the buffers of any client.
+#: Maximum number of records in one reply, which fits into the buffers of any client.
 _RECORDS_PER_REPLY = 1000
-#: A follower without new records gets an empty reply after so many waits, each of so many seconds.
+#: A follower without new records gets an empty reply after 15 waits of one second.
 _WAITS, _WAIT_SECONDS = 15, 1.0
 
 
 class Feed(Generic[R]):
-    """Numbered records of one run of the core, which `boot_id` identifies. The newest `size` records are
-    kept. `reply` makes a reply of boot_id, oldest, newest, gap and the records. Thread-safe."""
+    """Feed of numbered records in one run of the core, which `boot_id` identifies. The feed stores the newest
+    `size` records. `reply` makes a reply from boot_id, oldest, newest, gap and the records. Thread-safe."""
 
     def __init__(self, boot_id: str, size: int, reply: Callable[..., R]) -> None:
         self._boot_id = boot_id
@@ -36,15 +36,15 @@ class Feed(Generic[R]):
         self._grown = threading.Condition()
 
     def add(self, record: Callable[[int], Record]) -> None:
-        """Add the record that `record` makes of its number."""
+        """Add the record that `record` returns for the next number."""
         with self._grown:
             self._ring.add(msgspec.Raw(msgspec.json.encode(record(self._ring.newest + 1))))
             self._grown.notify_all()
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[R | None]:
-        """Yield replies without end, with the records after number `after` of the run `boot_id`; both None:
-        with the records from now on. When some records are no longer kept, a reply has `gap`, and the next
-        records are newer ones. Yield None after each second without records, for the caller to check the
+        """Yield replies without end, with the records after number `after` of the run `boot_id`. If both
+        arguments are None, yield only new records. A reply has `gap` if some records are no longer stored;
+        new records follow. Yield None after each second without records, so that the caller checks the
         connection."""
         with self._grown:
             position = self._ring.newest if boot_id is None and after is None else after or 0
@@ -64,13 +64,13 @@ class Feed(Generic[R]):
                 yield None
 
     def _wait_for_record(self, position: int) -> bool:
-        """Return True once there is a record after this position, False after a second."""
+        """Return True as soon as there is a record after this position, False after a second."""
         with self._grown:
             return self._grown.wait_for(lambda: self._ring.newest > position, _WAIT_SECONDS)
 
 
 class Journal:
-    """Journal of one run of the core, which `boot_id` identifies. Times are epoch seconds. Thread-safe."""
+    """Journal of one run of the core, which `boot_id` identifies. Times are in epoch seconds. Thread-safe."""
 
     def __init__(self, boot_id: str, size: int = MAX_EVENTS) -> None:
         self.boot_id = boot_id
@@ -103,29 +103,30 @@ class Journal:
     def add_rate_change(
         self, session: SessionSummary, at: float, expires_at: int | None, author: str | None
     ) -> None:
-        """Add new rates of a session, which last until `expires_at`; None for lasting rates."""
+        """Add a change of a session's rates. The rates last until `expires_at`; None means permanent
+        rates."""
         rates = {"rate_down": session.rate_down, "rate_up": session.rate_up, "rate_expires_at": expires_at}
         self._add(EventName.RATE, session, at, author=author, **rates)
 
     def note_disconnect(self, author: str | None, ids: Iterable[int]) -> None:
-        """Note the user who orders the end of sessions: the events of their ends will name the user."""
+        """Record the user who orders the end of sessions. The events of the ends will name this user."""
         with self._lock:
             self._authors |= dict.fromkeys(ids, author)
 
     def add_failed_sign_on(self, reason: str, at: float, *known: object, **fields: Any) -> None:
-        """Add a sign-on that failed for a `reason` of FailedSignOn. Other fields are taken from the `known`
+        """Add a sign-on that failed for a `reason` of FailedSignOn. Other fields come from the `known`
         records of the subscriber, and from `fields`."""
         fields |= {"at": int(at), "reason": reason}
         self._failures.add(lambda number: record_of(FailedSignOn, *known, sequence=number, **fields))
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
-        """Yield the session events, see `Feed.follow`."""
+        """Yield replies with session events; see `Feed.follow`."""
         return self._events.follow(boot_id, after)
 
     def follow_failed_sign_ons(
         self, boot_id: str | None, after: int | None
     ) -> Iterator[FailedSignOnsReply | None]:
-        """Yield the failed sign-ons, see `Feed.follow`."""
+        """Yield replies with failed sign-ons; see `Feed.follow`."""
         return self._failures.follow(boot_id, after)
 
     def _add(self, name: EventName, session: SessionSummary, at: float, **more: Any) -> None:

@@ -32,7 +32,7 @@ _PPPOE = SessionType.PPPOE
 
 
 class Counters(Record, frozen=True):
-    """Traffic of a session: `in` comes from the subscriber (RFC 2866 section 5.3)."""
+    """Traffic counters of a session. Input comes from the subscriber (RFC 2866 section 5.3)."""
 
     bytes_in: int
     bytes_out: int
@@ -41,9 +41,10 @@ class Counters(Record, frozen=True):
 
 
 class Session(Record, frozen=True):
-    """Session at one moment; a change makes a new object. A gateway may add fields in a subclass.
+    """Session at one moment. A change makes a new object. A gateway may add fields in a subclass.
 
-    `summary` is the record of the list, ready to encode: a list of 200,000 is not built for each request.
+    `summary` is the record of the session in lists, ready to encode: making 200,000 records for each request
+    would take too long.
     """
 
     summary: SessionSummary
@@ -69,7 +70,7 @@ class Session(Record, frozen=True):
 
     @property
     def ifb_device(self) -> str:
-        """The name of the device that shapes the upstream, short enough for Linux."""
+        """Name of the IFB device that shapes the upload, short enough for Linux."""
         name = f"{IFB_PREFIX}{self.summary.interface}"
         return name if len(name) <= MAX_NAME_LENGTH else f"{IFB_PREFIX}{self.id}"
 
@@ -125,14 +126,15 @@ class Session(Record, frozen=True):
         )
 
     def iterate_networks(self) -> Iterator[int]:
-        """Yield the IPv6 address and prefixes, as numbers of `ipv6.network`."""
+        """Yield the IPv6 address and the IPv6 prefixes of the session, as numbers of `ipv6.network`."""
         summary = self.summary
         for text in (summary.ipv6_address, summary.ipv6_prefix, *summary.delegated_prefixes):
             if text is not None:
                 yield ipv6.network(text)
 
     def matches(self, wanted: SessionFilter) -> bool:
-        """Return True if the session meets all conditions of the filter. Its IPv6 address must be valid."""
+        """Return True if the session meets all conditions of the filter. An IPv6 address in the filter must
+        be valid."""
         return (
             (wanted.type is None or self.summary.type.lower() == wanted.type)
             and (wanted.username is None or self.summary.username == wanted.username)
@@ -149,8 +151,8 @@ class Session(Record, frozen=True):
 
 
 def make_sort_key(field: str) -> Callable[[Session], int | str]:
-    """Return the sort key for a field of the summary: null is the least, addresses sort as numbers, and
-    prefixes by address, then by length."""
+    """Return a function that returns the sort key of a session for a field of the summary. Null sorts first,
+    addresses sort as numbers, and prefixes sort by address, then by length."""
     read, address_key, kinds = (
         attrgetter(f"summary.{field}"),
         ADDRESS_KEYS.get(field),
@@ -166,8 +168,8 @@ def make_sort_key(field: str) -> Callable[[Session], int | str]:
 
 @cache
 def get_session_ordering(field: str, type: SessionTypeFilter | None = None) -> Ordering[Session]:
-    """Return the ordering by a field of the summary, then by id, of all sessions or of those of a type. The
-    same arguments return the same object, which identifies a view of the table."""
+    """Return the ordering by a field of the summary, then by id, for all sessions or for the sessions of a
+    type. The same arguments return the same object, which identifies a view of the table."""
     value = make_sort_key(field)
     wanted = SessionFilter(type=type)
     return Ordering(

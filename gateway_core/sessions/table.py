@@ -29,7 +29,8 @@ S = TypeVar("S", bound=Session)
 
 
 class Index(Generic[K]):
-    """Index of session ids by a key. Most keys have one id: 200,000 sets of one id would take 40 MB."""
+    """Index from a key to session ids. Most keys have one id, which is stored without a set: 200,000 sets
+    with one id would take 40 MB."""
 
     def __init__(self) -> None:
         self._ids: dict[K, int | set[int]] = {}
@@ -51,7 +52,7 @@ class Index(Generic[K]):
             del self._ids[key]
 
     def find(self, key: K) -> list[int]:
-        """Return the ids of a key, ascending."""
+        """Return the session ids of a key, in ascending order."""
         held = self._ids.get(key)
         if held is None:
             return []
@@ -59,8 +60,8 @@ class Index(Generic[K]):
 
 
 class NetworkIndex(Index[int]):
-    """Index of session ids by IPv6 network, a number of `ipv6.network`. A search takes one step for each
-    prefix length in use."""
+    """Index from an IPv6 network, as a number of `ipv6.network`, to session ids. A search takes one step for
+    each prefix length in use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,14 +79,14 @@ class NetworkIndex(Index[int]):
             del self._lengths[length]
 
     def find_around(self, network: int) -> list[int]:
-        """Return the ids of the networks that contain an address or network, ascending."""
+        """Return the session ids of all networks that contain an address or network, in ascending order."""
         bits = network.bit_length()
         lengths = [length for length in self._lengths if length <= bits]
         return sorted({id for length in lengths for id in self.find(network >> bits - length)})
 
     def find_subnets(self, network: int) -> list[int]:
-        """Return the networks inside a network, without itself. Reads all networks, while other threads may
-        change them, if a longer prefix is in use."""
+        """Return the networks inside a network, without the network itself. If a longer prefix is in use, all
+        networks are read, while other threads may change them."""
         bits = network.bit_length()
         found: list[int] = []
         for longer in [length - bits for length in list(self._lengths) if length > bits]:
@@ -109,8 +110,9 @@ _NO_VALUE = " "
 
 
 class _ChunkTexts(NamedTuple):
-    """A text of each session of a chunk, and all texts `joined`: in most chunks, one look at `joined` tells
-    that no session is found. The methods return whether each text matches; an empty list if none does."""
+    """Texts of the sessions of a chunk, one text for each session, and all texts `joined`. In most chunks,
+    one look at `joined` shows that no session matches. Each method returns for each text whether it matches,
+    or an empty list if no text matches."""
 
     texts: list[str]
     joined: str
@@ -124,13 +126,13 @@ class _ChunkTexts(NamedTuple):
         return [part in text for text in self.texts] if part in self.joined else []
 
     def match_name(self, name: str) -> list[bool]:
-        """Match a whole username, or all of a username before an `@`."""
+        """Match a whole username, or the whole part of a username before an `@`."""
         if not any(f"{_SEPARATOR}{name}{end}" in self.joined for end in (_SEPARATOR, "@")):
             return []
         return [text == name or text.startswith(f"{name}@") for text in self.texts]
 
     def match_key(self, key: str) -> list[bool]:
-        """Match a whole key; a name before a dot, such as the trunk of a VLAN; or the beginning of an
+        """Match a whole key, a name before a dot, such as the trunk of a VLAN, or the beginning of an
         accounting id."""
         begins, whole = f"\n{key}", f"\n{key}\n"
         if begins not in self.joined:
@@ -145,7 +147,7 @@ class _ChunkTexts(NamedTuple):
 
 
 class _SearchedChunk(NamedTuple):
-    """The texts by which a search finds the sessions of a chunk. `addresses` are numbers, -1 for none."""
+    """Texts by which a search finds the sessions of a chunk. `addresses` are numbers; -1 means no address."""
 
     usernames: _ChunkTexts
     #: The keys of a session are between line feeds.
@@ -167,8 +169,8 @@ class _SearchedChunk(NamedTuple):
         )
 
     def match(self, wanted: SearchText) -> Iterator[bool]:
-        """Yield for each session whether it matches a text; nothing if no session matches. Ids and IPv6
-        addresses are matched by `SessionTable`."""
+        """Yield for each session whether it matches a search text; nothing if no session matches.
+        `SessionTable` matches ids and IPv6 addresses."""
         found: list[list[bool]] = []
         if wanted.name is not None:
             found.append(self.usernames.match_part(wanted.name))
@@ -203,7 +205,7 @@ def _join_keys(session: Session) -> str:
 
 
 def _spell_mac(address: str | None) -> str:
-    """Return an address with colons, and as bare digits."""
+    """Return a MAC address with colons, and again as bare digits."""
     return f"{address} {address.replace(':', '')}" if address else ""
 
 
@@ -223,11 +225,11 @@ _indexed_values = attrgetter(
 
 
 class SessionTable(Generic[S]):
-    """Table of all sessions by id, username, address, prefix, MAC and interface. Ids ascend in the order of
-    `add`.
+    """Table of all sessions, which finds sessions by id, username, address, prefix, MAC address and
+    interface. Ids ascend in the order of `add`.
 
-    Any thread may read. A thread that changes the table holds the `lock`, under which several changes become
-    visible at once.
+    Any thread may read. A thread that changes the table must hold the `lock`. All changes under one `lock`
+    become visible together.
     """
 
     def __init__(self, cgnat: Cgnat) -> None:
@@ -250,16 +252,16 @@ class SessionTable(Generic[S]):
         return len(self._sessions)
 
     def all(self) -> SortedSnapshot[S]:
-        """Return all sessions by id."""
+        """Return all sessions, sorted by id."""
         return self.snapshot(_BY_ID)
 
     def snapshot(self, ordering: Ordering[S]) -> SortedSnapshot[S]:
-        """Return the sessions of an ordering."""
+        """Return the sessions of an ordering, in its order."""
         with self.lock:
             return self._views.snapshot(ordering)
 
     def whole(self) -> WholeList:
-        """Return the reply with all sessions by id."""
+        """Return the reply with all sessions, sorted by id."""
         sessions = self.all()
         chunks = (chunk for _, chunk in self._encoded.iterate(sessions))
         return WholeList("sessions", limit_size(chunks), len(sessions), {})
@@ -268,8 +270,8 @@ class SessionTable(Generic[S]):
         return self._sessions.get(id)
 
     def find(self, wanted: SessionFilter) -> list[S]:
-        """Return the sessions that match, by id. A search, a filter by type alone and an empty filter read
-        all sessions."""
+        """Return the sessions that match a filter, sorted by id. A search, a filter by type alone and an
+        empty filter read all sessions."""
         address = wanted.ip_address
         if address is not None and ipv6.is_meant(address) and not ipv6.is_address(address):
             return []
@@ -282,7 +284,7 @@ class SessionTable(Generic[S]):
         return bool(self._indexes["ip_address"].find(address))
 
     def has_interface(self, interface: str) -> bool:
-        """Return True for the device, the IFB or the access interface of a session."""
+        """Return True if a session has this device, IFB device or access interface."""
         with self.lock:
             index, device = self._indexes["interface"], interface.removeprefix(IFB_PREFIX)
             ids = index.find(device)
@@ -294,12 +296,12 @@ class SessionTable(Generic[S]):
             return any(session.ifb_device == interface for session in found if session is not None)
 
     def find_on_access_interface(self, interface: str) -> list[S]:
-        """Return the sessions that arrived on an interface, by id."""
+        """Return the sessions that arrived on an access interface, sorted by id."""
         found = self.find(SessionFilter(interface=interface))
         return [session for session in found if session.access_interface == interface]
 
     def compute_statistics(self) -> SessionStatistics:
-        """Return the counts of sessions. It takes the same time for any number of sessions."""
+        """Return the counts of sessions. The time does not depend on the number of sessions."""
         with self.lock:
             return SessionStatistics(
                 active_sessions=len(self),
@@ -312,17 +314,18 @@ class SessionTable(Generic[S]):
             )
 
     def rows(self, record: Callable[[S], Record]) -> Rows:
-        """Return a record of each session, by id."""
+        """Return a row for each session, sorted by id. `record` makes the record of a row."""
         return SortedRows(self.all(), lambda session: (session.id,), record)
 
     def cgnat_sessions(self) -> Rows:
-        """Return a CgnatSession of each steered session, by id."""
+        """Return a row with a CgnatSession for each steered session, sorted by id."""
         with self.lock:
             cgnat, steered = self._cgnat, self.snapshot(_STEERED)
         return SortedRows(steered, lambda session: (session.id,), methodcaller("make_cgnat", cgnat))
 
     def compute_steering(self, address: str | None) -> tuple[bool, bool]:
-        """Return `vrf_steered` and `shared_address` of sessions with an IPv4 address, None for no address."""
+        """Return `vrf_steered` and `shared_address` for sessions with this IPv4 address; None means no
+        address."""
         if address is None:
             return False, False
         parsed = IPv4Address(address)
@@ -395,7 +398,8 @@ class SessionTable(Generic[S]):
         return [by_id[id] for id in sorted(by_id)]
 
     def _candidates(self, wanted: SessionFilter) -> Iterable[S]:
-        """Return all sessions that may match a filter, by id: those of one index, or all of them."""
+        """Return all sessions that may match a filter, sorted by id: the sessions of one index, or all
+        sessions."""
         if wanted.ip_address is not None and ipv6.is_meant(wanted.ip_address):
             return [self._sessions[id] for id in self._networks.find_around(ipv6.address(wanted.ip_address))]
         for field, index in self._indexes.items():
@@ -405,7 +409,7 @@ class SessionTable(Generic[S]):
         return self._sessions.values()
 
     def _index_entries(self, session: S) -> set[tuple[Index[Any], Any]]:
-        """Return the indexes that have a session, each with the key."""
+        """Return the indexes that contain a session, each with the key of the session."""
         summary, networks = session.summary, set(session.iterate_networks())
         entries: set[tuple[Index[Any], Any]] = {
             (index, text)

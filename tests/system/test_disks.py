@@ -274,8 +274,8 @@ def test_on_a_full_disk_of_the_core_commits_are_refused_and_its_log_of_changes_c
                 core.call(DisconnectSession(3, author="root"))
                 for _ in range(10):
                     assert core.call(ListChanges()).changes == ()
-            (line,) = (line for line in capfd.readouterr().err.splitlines() if "cannot note" in line)
-            assert "cannot note 1 changes, the last of which is subscribers.disconnect" in line
+            (line,) = (line for line in capfd.readouterr().err.splitlines() if "cannot log" in line)
+            assert "they stay in memory; the last change is subscribers.disconnect" in line
             free(folder)
         wait_for("its record", lambda: "subscribers.disconnect" in gateway.actions())
 

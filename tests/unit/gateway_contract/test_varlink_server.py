@@ -214,7 +214,7 @@ def test_an_error_in_a_handler_or_its_answer_is_an_internal_error_that_tells_not
     for method in ("Fail", "Odd"):
         assert caller.ask(method) == {"error": f"{INTERFACE}.InternalError", "parameters": {}}
     records = [record for record in caplog.records if record.exc_info]
-    assert records[0].getMessage() == f"cannot reply to {INTERFACE}.Fail"
+    assert records[0].getMessage() == f"{INTERFACE}.Fail failed with an internal error"
     assert caller.ask("Echo", text="a") == {"parameters": {"text": "a"}}
 
 

@@ -43,7 +43,7 @@ def test_a_damaged_log_is_set_aside_and_a_new_one_begun(
     log = ChangeLog(tmp_path, "log")
     log.add(note("b.b"))
     assert actions(log) == ["b.b"]
-    assert "is damaged" in caplog.text
+    assert "the damaged file" in caplog.text
     assert (tmp_path / "changes.sqlite.damaged").read_bytes() == b"x" * 8192
 
 
@@ -82,7 +82,7 @@ def test_what_a_disk_refuses_is_told_once_it_is_written(
     log = ChangeLog(folder, "log")
     folder.write_bytes(b"in the way")
     log.add(note("a.a"))
-    assert "cannot note 1 changes, the last of which is a.a by core" in caplog.text
+    assert "cannot log 1 changes on disk, they stay in memory; the last change is a.a by core" in caplog.text
     assert actions(log) == []
     folder.unlink()
     assert actions(log) == ["a.a"]

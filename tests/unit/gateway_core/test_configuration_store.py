@@ -136,7 +136,7 @@ def test_services_files_that_cannot_be_removed_stop_no_start(
         patch.setattr(shutil, "rmtree", refused)
         assert state_in(folder) == State(running=1)
     assert caplog.messages == [
-        "cannot remove the services' files of revision 1: Read-only file system",
+        "cannot remove the secrets in revision 1, next attempt at the next start: Read-only file system",
     ]
     assert services.exists()
     state_in(folder)

@@ -102,7 +102,7 @@ def test_a_damaged_database_is_set_aside_and_begins_anew_above_all_ids(
     if damage is break_all:
         aside = tmp_path / "sessions.sqlite.damaged"
         assert aside.read_bytes().startswith(b"\xa5")
-        told = f"began a new store of sessions: the old one is damaged, and is now {aside}"
+        told = f"began a new store of sessions, the damaged file was moved to {aside}"
         assert [record.getMessage() for record in caplog.records] == [told] * 2
 
 

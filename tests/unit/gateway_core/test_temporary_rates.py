@@ -194,7 +194,7 @@ def test_a_return_that_fails_is_tried_again_and_holds_up_no_other(
         for _ in range(100):
             core.later(0.7)
     assert (core.now(1)[0], core.now(2)[0]) == (300 * MEGABIT, DEFAULT[0])
-    assert "cannot return session 1 to its former rates yet, next attempt in 5 s: cannot shape" in caplog.text
+    assert "cannot restore the former rates of session 1, next attempt in 5 s: cannot shape" in caplog.text
     # Every 5 s, not each time.
     assert len(caplog.records) == 2
     core.later(5)
