@@ -1,7 +1,7 @@
-"""Event streams of a worker: the events that each client gets, and the end of its stream.
+"""Event streams of a worker: which events each client receives, and when its stream ends.
 
-The core's events are received once and encoded once for all clients, as server-sent events (HTML Living
-Standard, section 9.2). So is the traffic of each session that clients watch.
+The worker receives and encodes each event of the core once for all clients, as a server-sent event (HTML
+Living Standard, section 9.2). The same applies to the traffic of each session that clients watch.
 """
 
 import logging
@@ -56,7 +56,8 @@ _ID = re.compile(r"([0-9a-z]{1,64})-(0|[1-9][0-9]{0,17})", re.ASCII)
 
 
 class EventId(NamedTuple):
-    """Id of an event. `sequence` is its number in one run of the core, and `boot_id` identifies the run."""
+    """Id of an event. `boot_id` identifies a run of the core, and `sequence` is the number of the event in
+    this run."""
 
     boot_id: str
     sequence: int
@@ -66,7 +67,7 @@ class EventId(NamedTuple):
 
 
 def parse_id(text: str) -> EventId:
-    """Return the id of an event in a text of a client. Raises ValueError."""
+    """Parse the id of an event that a client sent. Raises ValueError."""
     match = _ID.fullmatch(text)
     if match is None:
         raise ValueError("must be the id of an event")
@@ -74,20 +75,20 @@ def parse_id(text: str) -> EventId:
 
 
 def encode_event(boot_id: str, event: SessionEvent) -> bytes:
-    """Return one event of the core as bytes."""
+    """Return an event of the core as a server-sent event."""
     kind = EVENTS[event.event]
     return _encode_numbered(EventId(boot_id, event.sequence), kind.stream_name, kind.stream_data.of(event))
 
 
 def encode_gap(boot_id: str, oldest: int, newest: int) -> bytes:
-    """Return the event that reports lost events, and which events the core holds. A client that resumes from
-    it loses no others."""
+    """Return the server-sent event that reports lost events, with the oldest and the newest event that the
+    core still has. A client that resumes after this event loses no more events."""
     last = EventId(boot_id, newest)
     return _encode_numbered(last, "gap", Gap(str(EventId(boot_id, oldest)), str(last)))
 
 
 def encode_unnumbered(name: str, data: Record) -> bytes:
-    """Return an event of a stream that a client cannot resume."""
+    """Return a server-sent event without an id, for streams that a client cannot resume."""
     text = msgspec.json.encode(data)
     for character, escape in _LINE_BREAKS:
         text = text.replace(character, escape)
@@ -100,8 +101,8 @@ def _encode_numbered(id: EventId, name: str, data: Record) -> bytes:
 
 @dataclass
 class StreamTimes:
-    """Times of event streams in seconds of `clock`, and the number of past events with which a worker
-    begins."""
+    """Intervals and timeouts of event streams, in seconds of `clock`, and the number of past events that a
+    worker fetches at its start."""
 
     clock: Callable[[], float] = time.monotonic
     heartbeat: float = 15.0
@@ -115,7 +116,7 @@ class StreamTimes:
 
 @dataclass(frozen=True)
 class EncodedEvent:
-    """Event as bytes, with its name and session type for filters."""
+    """An encoded server-sent event, with its name and session type for filters."""
 
     name: str
     type: str
@@ -123,8 +124,8 @@ class EncodedEvent:
 
 
 class Span:
-    """Span of consecutive events after number `started`. `oldest` is the oldest event that the core held
-    then."""
+    """Consecutive events after the number `started`. `oldest` is the oldest event that the core had at the
+    start of the span."""
 
     def __init__(self, boot_id: str, started: int, oldest: int, held: int = MAX_HELD) -> None:
         self.boot_id = boot_id
@@ -133,20 +134,20 @@ class Span:
         self.ring: Ring[EncodedEvent] = Ring(held, started)
 
     def holds(self, id: EventId) -> bool:
-        """Return True if the span has all events after this one."""
+        """Return True if the span contains all events after this event."""
         return id.boot_id == self.boot_id and self.ring.after(id.sequence, 0) is not None
 
     def has_dropped(self, id: EventId) -> bool:
-        """Return True if the span had events after this one, and has dropped them."""
+        """Return True if the span contained all events after this event, and has dropped some of them."""
         return id.boot_id == self.boot_id and id.sequence < self.ring.oldest - 1
 
     def encode_gap(self) -> bytes:
-        """Return the event for a client that has followed another span."""
+        """Return the server-sent event for a client that changes from another span to this span."""
         return encode_gap(self.boot_id, self.oldest, self.started)
 
 
 class _Source:
-    """Source of events that streams wait for."""
+    """Source of events for which streams wait."""
 
     def __init__(self) -> None:
         #: Set at the next change, and then replaced by a new one.
@@ -159,7 +160,7 @@ class _Source:
 
 
 class Broadcast(_Source):
-    """Broadcast of the latest events. A greenlet calls `run`."""
+    """Broadcast of the core's latest events to all streams. A greenlet runs `run`."""
 
     def __init__(self, events: Events, times: StreamTimes) -> None:
         super().__init__()
@@ -171,7 +172,7 @@ class Broadcast(_Source):
 
     @property
     def span(self) -> Span:
-        """Events since the last gap. Raises CoreUnavailable before the first event."""
+        """The events since the last gap. Raises CoreUnavailable if the core has not replied yet."""
         if self._span is None:
             with gevent.Timeout(self._times.core_patience, False):
                 while self._span is None:
@@ -181,8 +182,8 @@ class Broadcast(_Source):
         return self._span
 
     def wait_for_span(self, id: EventId) -> Span | None:
-        """Wait for the span with all events after this one, and return it; None if they do not arrive in
-        time."""
+        """Wait for the span that contains all events after this event. Return None if these events do not
+        arrive in time or were dropped."""
         with gevent.Timeout(self._times.core_patience, False):
             while not self.span.holds(id):
                 if self.span.has_dropped(id):
@@ -209,7 +210,7 @@ class Broadcast(_Source):
 
 
 def encode_events(boot_id: str, events: Iterable[SessionEvent]) -> Iterable[EncodedEvent]:
-    """Return the events of the core in the form for clients."""
+    """Return the core's events as server-sent events."""
     return (
         EncodedEvent(EVENTS[e.event].stream_name, e.type.lower(), encode_event(boot_id, e)) for e in events
     )
@@ -217,8 +218,8 @@ def encode_events(boot_id: str, events: Iterable[SessionEvent]) -> Iterable[Enco
 
 @dataclass(frozen=True)
 class StreamFilter:
-    """Filter of the events that a client requests, by their names in the stream: events after `resume`, or
-    from now on. Without a `type`, events of sessions of any type."""
+    """Filter for the events of a stream: names as in the stream, and the session type, or None for any type.
+    The stream begins after the event `resume`, or with the next event if `resume` is None."""
 
     names: frozenset[str] = frozenset(DEFAULT_STREAM_EVENTS)
     type: str | None = None
@@ -231,8 +232,8 @@ class StreamFilter:
 
 
 class Stream:
-    """Stream of one client, in the current greenlet, which sends the pieces that `follow` makes. The sender
-    calls `close` at the end."""
+    """Stream of one client. The current greenlet sends the chunks that `follow` yields, and calls `close` at
+    the end."""
 
     def __init__(self, streams: "Streams", bearer: Any, client: str, follow: "_Follow") -> None:
         self._streams = streams
@@ -250,8 +251,8 @@ class Stream:
         self.deadline: float | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the pieces to send, until the stream ends. The stream is open from the first piece, which is
-        empty: the header goes out with it."""
+        """Yield the chunks to send until the stream ends. The first chunk is empty, so that the header is
+        sent at once."""
         self._streams.add(self)
         self.begin_wait()
         yield b""
@@ -264,12 +265,13 @@ class Stream:
             _log.info("an event stream ended, its client may reconnect: %s", error)
 
     def close(self) -> None:
-        """End the stream, after its last piece."""
+        """Close the stream after its last chunk was sent."""
         self._pieces.close()
         self._streams.remove(self)
 
     def begin_wait(self, *, for_turn: bool = False) -> None:
-        """Begin a wait for the client or the core, with a deadline; or for a turn, without one."""
+        """Begin a wait for the client or the core, which has a deadline. With `for_turn`, begin a wait for a
+        free slot, which has none."""
         self.is_listening = False
         self.deadline = None if for_turn else self._streams.deadline()
 
@@ -278,9 +280,9 @@ _Follow = Callable[[Stream], Generator[bytes, None, None]]
 
 
 class Streams:
-    """Open streams of a worker. `check_bearers` returns for each of several bearers whether its stream may
-    continue. At most `max_streams` streams are open, by default as many as descriptors allow, and
-    `max_streams_of_client` of one client."""
+    """Open streams of a worker. `check_bearers` returns for each bearer whether the bearer's stream may
+    continue. At most `max_streams` streams can be open (by default as many as the descriptor limit allows),
+    and at most `max_streams_of_client` for one client."""
 
     def __init__(
         self,
@@ -309,8 +311,8 @@ class Streams:
         return len(self._open)
 
     def open(self, bearer: Any, address: str, wanted: StreamFilter) -> Stream:
-        """Return a stream of the events of sessions, from now on. Raises CoreUnavailable and
-        TooManyStreams."""
+        """Return a stream of session events, from now on or after the event to resume from. Raises
+        CoreUnavailable and TooManyStreams."""
         client = self._admit(address)
         span = self._broadcast.span
         follow = partial(self._follow_events, wanted=wanted, span=span, position=span.ring.newest)
@@ -319,17 +321,17 @@ class Streams:
         return stream
 
     def open_with(self, bearer: Any, address: str, follow: _Follow) -> Stream:
-        """Return a stream of the pieces that `follow` makes. Raises TooManyStreams."""
+        """Return a stream of the chunks that `follow` yields. Raises TooManyStreams."""
         return Stream(self, bearer, self._admit(address), follow)
 
     def add(self, stream: Stream) -> None:
-        """Count a stream that begins."""
+        """Add a stream that begins to the open streams."""
         self._open.add(stream)
         self._of_client[stream.client] += 1
         self.on_change(len(self))
 
     def remove(self, stream: Stream) -> None:
-        """Forget a stream that has ended. Do nothing with a stream that has not begun."""
+        """Remove a stream that has ended from the open streams. Do nothing if the stream has not begun."""
         if stream not in self._open:
             return
         self._open.discard(stream)
@@ -339,7 +341,7 @@ class Streams:
         self.on_change(len(self))
 
     def deadline(self) -> float:
-        """Return the end of a wait for a client or the core that begins now."""
+        """Return the deadline of a wait for a client or the core that begins now."""
         return self._times.clock() + self._times.client_patience
 
     def close(self) -> None:
@@ -348,7 +350,8 @@ class Streams:
             self._end(stream)
 
     def _admit(self, address: str) -> str:
-        """Return the client with this address, if it may have another stream. Raises TooManyStreams."""
+        """Return the client with this address if the client may open another stream. Raises
+        TooManyStreams."""
         client = identify_client(address)
         if len(self) >= self._max_streams or self._of_client[client] >= self._max_streams_of_client:
             raise TooManyStreams(RETRY_AFTER)
@@ -402,8 +405,8 @@ class Streams:
     def _catch_up(
         self, stream: Stream, wanted: StreamFilter, id: EventId
     ) -> Generator[bytes, None, tuple[Span, int]]:
-        """Yield the core's events after an event. Return the span and the position in it from which the
-        broadcast has the rest."""
+        """Yield the core's events after the event `id`. Return a span and a position in the span: the
+        broadcast has all events after this position."""
         position = id.sequence
         stream.begin_wait()
         for batch in self._events.follow_after(id.boot_id, id.sequence):
@@ -456,7 +459,7 @@ def _end_worker(greenlet: Any) -> None:
 
 
 class _Feed(_Source):
-    """Feed of the traffic of one session: the last event as bytes, and its number."""
+    """Traffic of one session: the last encoded event, and its number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -468,7 +471,7 @@ class _Feed(_Source):
         self.greenlet: Any = None
 
     def run(self, core: CoreClient, id: int) -> None:
-        """Receive the traffic until the session ends, or the core is unavailable."""
+        """Receive the traffic until the session ends or the core is unavailable."""
         try:
             for reply in core.follow(WatchTraffic(id)):
                 self.block = encode_unnumbered("traffic", reply)
@@ -480,8 +483,8 @@ class _Feed(_Source):
 
 
 class Feeds:
-    """Feeds of the sessions that clients of this worker watch, at most `max_watched`. Each is received once
-    for all clients."""
+    """Feeds of the sessions that clients of this worker watch, at most `max_watched`. The worker receives the
+    traffic of each session once for all clients."""
 
     def __init__(self, core: CoreClient, max_watched: int = _MAX_WATCHED) -> None:
         self._core = core
@@ -493,13 +496,14 @@ class Feeds:
         return len(self._feeds)
 
     def check(self, id: int) -> None:
-        """Raise TooManyStreams if there is no room for a feed of this session."""
+        """Check that this session can be watched. Raises TooManyStreams if too many other sessions are
+        watched."""
         if id not in self._feeds and len(self) >= self._max_watched:
             raise TooManyStreams(RETRY_AFTER)
 
     def follow(self, stream: Stream, id: int) -> Generator[bytes, None, None]:
-        """Yield the events of a session, from the last one on, until the end of the session or of the stream.
-        A client that reads slowly gets the newest event next, not all. Raises CoreUnavailable."""
+        """Yield the traffic events of a session, beginning with the last event, until the session or the
+        stream ends. A slow client skips to the newest event. Raises CoreUnavailable."""
         feed = self._feeds.get(id) or self._start(id)
         feed.watchers += 1
         stream.wake = feed.wake

@@ -1,13 +1,15 @@
 """The audit log of a worker: two trails in one folder, for users and for requests without a user.
 
-A trail is an SQLite database that several processes write. It removes the oldest records when it reaches its
-size. Each trail has its own size, so that no flood of requests without a user removes the record of a change.
-A record of a user is on disk when its commit returns. Requests without a user are counted, and cost no sync:
-anybody can send them, and they would wear out a flash disk.
+A trail is an SQLite database to which several processes write. A trail deletes its oldest records when it
+reaches its maximum size. Each trail has its own size, so that a flood of requests without a user cannot push
+out records of changes. The record of a user's request is on disk when the commit returns. Requests without a
+user are counted and cause no sync of the disk: anyone can send such requests, and the syncs would wear out a
+flash disk.
 
-The log also has changes at the core by other clients than the API, which the core keeps while the API is
-down, and the outcome of the API's own changes whose replies were lost. One commit has the records, and the
-place of the last change in the core's log. So each change is recorded once, whichever worker tries.
+The log also contains changes that other clients than the API made at the core. The core keeps these changes
+while the API is down. When the reply to a change of the API was lost, the API asks the core for the outcome.
+One commit stores the records together with the position in the core's log. So each change is recorded exactly
+once, even if several workers try.
 """
 
 import errno
@@ -126,15 +128,16 @@ _WAIT_FOR_OTHERS_MS, _WAIT_FOR_A_LARGE_LOG_MS = 100, 3000
 
 
 class LogPlace(msgspec.Struct, frozen=True):
-    """Last change of the core that is recorded: the name of the core's log, and the change's number."""
+    """Position in the core's log of changes, up to which changes are recorded: the name of the log, and the
+    sequence number of a change."""
 
     log: str
     sequence: int
 
 
 class OpenCall(NamedTuple):
-    """Record of a change whose outcome the core has to tell: the number of the record, and the id of the
-    call."""
+    """A record of a change whose outcome is not known yet: the number of the record, the id of the call to
+    the core, and the action."""
 
     number: int
     id: str
@@ -142,7 +145,7 @@ class OpenCall(NamedTuple):
 
 
 class StoredRecord(NamedTuple):
-    """Record as JSON. Numbers rise within a trail and never change; `at` is epoch seconds."""
+    """A record as JSON. Record numbers increase within a trail and never change. `at` is epoch seconds."""
 
     number: int
     at: float
@@ -150,8 +153,8 @@ class StoredRecord(NamedTuple):
 
 
 class AuditDatabase:
-    """Trail: the database `name`.sqlite in a folder, of at most `size` bytes. A trail of size 0 belongs to
-    another service, and is only read. A power cut takes the last commits of a trail that is not `synced`.
+    """A trail: the database `name`.sqlite in a folder, of at most `size` bytes. A trail of size 0 belongs to
+    another service and is read-only. If a trail is not `synced`, a power cut can lose its last commits.
     Thread-safe. Methods raise OSError and sqlite3.Error."""
 
     def __init__(self, folder: Path, name: str, size: int = 0, *, synced: bool = True) -> None:
@@ -167,11 +170,13 @@ class AuditDatabase:
         self._idle: list[DatabaseFile] = []
 
     def append(self, records: Sequence[str]) -> None:
-        """Add records, all or none. They are on disk when this returns, if the trail is synced."""
+        """Append all records or none. If the trail is synced, the records are on disk when this method
+        returns."""
         self._write(lambda connection: self._insert(connection, records))
 
     def count(self, counted: Iterable[RequestCount]) -> None:
-        """Add requests to the records of the same minute and key, or make such records. All or none."""
+        """Add counted requests to the records of the same minute and key; insert records that do not exist
+        yet. All changes are one commit."""
 
         def add(connection: DatabaseFile) -> None:
             for each in counted:
@@ -190,8 +195,8 @@ class AuditDatabase:
         self._write(add)
 
     def append_changes(self, records: Sequence[str], before: LogPlace | None, after: LogPlace) -> None:
-        """Append records and set the place to `after`. Do nothing if the place is not `before`: another
-        process has recorded the changes."""
+        """Append the records and set the position to `after`. Do nothing if the position is not `before`,
+        because then another process has recorded the changes."""
 
         def change(connection: DatabaseFile) -> None:
             if _read_place(connection) == before:
@@ -201,13 +206,13 @@ class AuditDatabase:
         self._write(change)
 
     def list_open_calls(self, limit: int) -> list[OpenCall]:
-        """Return the newest records whose outcome the core has to tell, at most `limit`."""
+        """Return the newest records whose outcome is not known yet, at most `limit`."""
         with self._open_to_read() as connection:
             rows = connection.execute(_OPEN_CALLS, (limit,)).fetchall() if connection else []
         return [OpenCall(*row) for row in rows]
 
     def close_calls(self, outcomes: Mapping[OpenCall, tuple[str, str]]) -> None:
-        """Give the records a result and a message, unless another process has done so."""
+        """Set the result and message of each record, unless another process has done so."""
 
         def change(connection: DatabaseFile) -> None:
             for call, (result, message) in outcomes.items():
@@ -216,14 +221,16 @@ class AuditDatabase:
         self._write(change)
 
     def read_place(self) -> LogPlace | None:
-        """Return the last change of the core that is recorded."""
+        """Return the position in the core's log up to which changes are recorded, or None if no change is
+        recorded."""
         with self._open_to_read() as connection:
             return _read_place(connection) if connection else None
 
     @contextmanager
     def read_newest(self, wanted: Filter, below: int | None) -> Iterator[tuple[int, Iterator[StoredRecord]]]:
-        """Lend the matching records with numbers smaller than `below`, the newest first; and `below`, or the
-        number of the next record if `below` is None."""
+        """Yield an upper bound and an iterator over the matching records with smaller numbers, newest first.
+        The bound is `below`, or the number of the next new record if `below` is None. The iterator is valid
+        inside the `with` block."""
         with self._open_to_read() as connection:
             if connection is None:
                 yield below or 1, iter(())
@@ -234,7 +241,8 @@ class AuditDatabase:
 
     @contextmanager
     def _open_to_read(self) -> Iterator[sqlite3.Connection | None]:
-        """Lend a connection; None if nothing was ever written, or another service does not permit to read."""
+        """Yield a connection for reading; None if the database does not exist yet, or if the file of another
+        service is not readable."""
         if self._size:
             # A missing folder is a fault, a missing file is not.
             self._path.parent.stat()
@@ -274,7 +282,7 @@ class AuditDatabase:
 
     @contextmanager
     def _lend_connection(self) -> Iterator[DatabaseFile]:
-        """Lend a connection for writing that no other thread uses."""
+        """Yield a connection for writing that no other thread uses."""
         connection = self._take_connection()
         try:
             yield connection
@@ -341,7 +349,7 @@ _TRAILS = ("known", "strangers")
 
 
 class _Batch:
-    """Batch of records for one commit. During a commit, the next batch collects records."""
+    """Batch of records for one commit. While a batch is committed, the next batch collects new records."""
 
     def __init__(self) -> None:
         self.records: list[str] = []
@@ -351,7 +359,7 @@ class _Batch:
 
 
 class BatchWriter:
-    """Writer of a trail: one commit has the records of all greenlets and threads that wait for it."""
+    """Writer of a trail. One commit writes the records of all waiting greenlets and threads."""
 
     def __init__(self, trail: AuditDatabase, pool: ThreadPool) -> None:
         self._trail = trail
@@ -361,7 +369,7 @@ class BatchWriter:
         self._next = _Batch()
 
     def add(self, record: str) -> None:
-        """Add a record, and return when it is on disk. Raises AuditUnavailable."""
+        """Append a record, and return when the record is on disk. Raises AuditUnavailable."""
         with self._guard:
             batch = self._next
             batch.records.append(record)
@@ -384,9 +392,9 @@ class BatchWriter:
 
 
 class RequestCounter:
-    """Counter of requests that are alike, which writes to a trail at most every `INTERVAL` seconds. For any
-    greenlet or thread. Waiting records take at most `max_bytes`, while a disk hangs, too. `clock` gives
-    monotonic seconds; `later` makes a timer from seconds and a function."""
+    """Counter of similar requests, which writes to a trail at most every `INTERVAL` seconds. Safe for threads
+    and greenlets. Unwritten records take at most `max_bytes` of memory, even if a disk hangs. `clock` returns
+    monotonic seconds; `later` creates a timer from a delay in seconds and a function."""
 
     def __init__(
         self,
@@ -410,7 +418,8 @@ class RequestCounter:
         self._written_at = -inf
 
     def add(self, record: AuditEntry) -> None:
-        """Count a request, and return at once. The trail has its record within `INTERVAL` seconds."""
+        """Count a request without waiting for the disk. The request is in the trail within `INTERVAL`
+        seconds."""
         one = RequestCount.of_record(record)
         at = (one.minute, one.key)
         with self._guard:
@@ -429,7 +438,7 @@ class RequestCounter:
             timer.start()
 
     def write(self) -> None:
-        """Write the counted requests. A failure is logged, and the requests are lost."""
+        """Write the counted requests. If the write fails, log the failure and discard the requests."""
         with self._writing:
             with self._guard:
                 waiting, self._waiting = list(self._waiting.values()), {}
@@ -447,8 +456,8 @@ class RequestCounter:
 
 
 class AuditLog:
-    """Audit log in a folder. Each of its two trails takes at most `size` bytes. `beside` is the folder of
-    another service's log, which is read together with this one, if permitted."""
+    """The audit log in a folder. Each of its two trails has at most `size` bytes. `beside` is the folder of
+    another service's audit log. If that folder is readable, reads return the records of both logs."""
 
     def __init__(self, folder: Path, size: int, pool: ThreadPool, beside: Path | None = None) -> None:
         self._folder = folder
@@ -465,7 +474,7 @@ class AuditLog:
         self._reading = threading.Lock()
 
     def check(self) -> None:
-        """Raise AuditUnavailable if the record of a change could not be written."""
+        """Check that a change can be recorded. Raises AuditUnavailable."""
         try:
             durable.require_writable(self._folder)
             durable.require_room(self._folder, _MIN_FREE_BYTES)
@@ -475,8 +484,8 @@ class AuditLog:
             self._record_losses()
 
     def add(self, record: AuditEntry) -> None:
-        """Add a record. That of a user is on disk when this returns. A record without a role is counted, and
-        on disk some seconds later. Raises AuditUnavailable."""
+        """Add a record. The record of a user is on disk when this method returns. A record without a role is
+        only counted, and is on disk some seconds later. Raises AuditUnavailable."""
         if not record.role:
             self._strangers.add(record)
             return
@@ -487,33 +496,34 @@ class AuditLog:
             raise
 
     def close(self) -> None:
-        """Write the requests that are only counted, at the end of a worker."""
+        """Write the counted requests when a worker stops."""
         self._strangers.write()
 
     def read(self, wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
-        """Return the matching records as JSON, each with an `id`, newest first: a page of them, or all.
-        Raises Invalid for a wrong cursor, ListTooLarge and AuditUnavailable."""
+        """Return the matching records as JSON, each with an `id`, newest first: one page, or all records if
+        `page` is None. Raises Invalid for a wrong cursor, ListTooLarge, and AuditUnavailable."""
         # One at a time, as the pool has few threads.
         with self._reading:
             return self._on_thread("read", _read, self._readable_trails(), wanted, page)
 
     def read_place(self) -> LogPlace | None:
-        """Return the last change of the core that is recorded. Raises AuditUnavailable."""
+        """Return the position in the core's log up to which changes are recorded, or None if no change is
+        recorded. Raises AuditUnavailable."""
         return self._on_thread("read", self._trails[0].read_place)
 
     def add_changes(self, records: Sequence[AuditEntry], before: LogPlace | None, after: LogPlace) -> None:
-        """Record changes of the core and set the place to `after`. Do nothing if the place is not `before`:
-        another process has recorded the changes. Raises AuditUnavailable."""
+        """Record changes at the core and set the position to `after`. Do nothing if the position is not
+        `before`, because then another process has recorded the changes. Raises AuditUnavailable."""
         texts = [record.text() for record in records]
         self._on_thread("write", self._trails[0].append_changes, texts, before, after)
 
     def list_open_calls(self, limit: int) -> list[OpenCall]:
-        """Return the newest changes whose outcome the core has to tell, at most `limit`. Raises
+        """Return the newest records whose outcome is not known yet, at most `limit`. Raises
         AuditUnavailable."""
         return self._on_thread("read", self._trails[0].list_open_calls, limit)
 
     def close_calls(self, outcomes: Mapping[OpenCall, tuple[Result, str]]) -> None:
-        """Give the records of these changes a result and a message. Raises AuditUnavailable."""
+        """Set the result and message of each record. Raises AuditUnavailable."""
         self._on_thread("write", self._trails[0].close_calls, outcomes)
 
     def _on_thread(self, verb: str, function: Callable[..., T], *arguments: Any) -> T:
@@ -538,8 +548,8 @@ class AuditLog:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the folder of the audit log if its parent exists. A folder that is read-only or full is logged,
-    and is no reason not to start. Raises OSError for other reasons."""
+    """Create the folder of the audit log if its parent exists. If the folder is read-only or its disk is
+    full, log an error: the API starts anyway. Raises OSError for any other failure."""
     try:
         folder.mkdir(mode=0o750, exist_ok=True)
         durable.require_writable(folder)
@@ -550,9 +560,9 @@ def prepare_folder(folder: Path) -> None:
 
 
 def _read(trails: Sequence[AuditDatabase], wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
-    """Return a page of the matching records of all trails. The page ends at a number in each trail, and the
-    next page continues below these numbers. So no page misses or repeats a record, even if records are added
-    or removed, or the clock is set."""
+    """Return a page of the matching records of all trails. The cursor of a page contains one record number
+    for each trail, and the next page continues below these numbers. So no page misses or repeats a record,
+    even if records are added or deleted, or the clock is set."""
     limit = MAX_LIMIT if page is None else page.limit
     start: Sequence[int | None] = [None] * len(trails)
     if page is not None and page.cursor is not None:
@@ -577,14 +587,14 @@ def _read(trails: Sequence[AuditDatabase], wanted: Filter, page: Page | None) ->
 
 
 def start_recording_changes(core_socket: Path, log: AuditLog) -> None:
-    """Start a thread that records changes at the core until the process ends."""
+    """Start a thread that records changes at the core until the process exits."""
     core = CoreClient(Client(core_socket))
     threading.Thread(target=_record_changes_forever, args=(core, log), daemon=True).start()
 
 
 def record_new_changes(core: CoreClient, log: AuditLog) -> bool:
-    """Record the next changes. Return True if the core may have more. Raises CoreUnavailable, CoreLacksMethod
-    and AuditUnavailable; the next call tries again."""
+    """Record the next changes at the core. Return True if the core may have more changes. After an error, the
+    next call tries again. Raises CoreUnavailable, CoreLacksMethod and AuditUnavailable."""
     place = log.read_place()
     after = ListChanges(place.log, place.sequence) if place else ListChanges(None, 0)
     reply = core.call(after)
@@ -597,8 +607,8 @@ def record_new_changes(core: CoreClient, log: AuditLog) -> bool:
 
 
 def resolve_calls(core: CoreClient, log: AuditLog) -> None:
-    """Ask the core for the outcome of changes whose replies were lost, and complete their records. Raises
-    CoreUnavailable and AuditUnavailable; the next call tries again."""
+    """Ask the core for the outcome of changes whose replies were lost, and update their records. After an
+    error, the next call tries again. Raises CoreUnavailable and AuditUnavailable."""
     calls = log.list_open_calls(_MAX_CALLS)
     if not calls:
         return

@@ -1,4 +1,4 @@
-"""Records of the audit log, with secrets masked; and the filter of records."""
+"""Records of the audit log, with masked secrets, and the filter for records."""
 
 import json
 import re
@@ -22,7 +22,8 @@ _SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """Record of the audit log: a change or a rejection, of a request or of a process at the core's socket."""
+    """A record of the audit log: a change or a rejection. Its cause is an HTTP request, a process at the
+    core's socket, or the core itself."""
 
     at: Annotated[float, about("Time of the record, Unix epoch seconds.", 1795271513.25)]
     user: Annotated[str | None, about("User; without a role, the name that the request claimed.", "admin")]
@@ -87,16 +88,16 @@ class AuditEntry(msgspec.Struct, frozen=True):
     ] = None
 
     def text(self) -> str:
-        """Return the record as one line of ASCII. Long values are cut, and marked as cut."""
+        """Return the record as one line of ASCII JSON. Long values are truncated and marked as truncated."""
         values = {name: getattr(self, name) for name in ("body", "before", "after")}
         shown = {name: shorten_json(value, _encode(value), MAX_CHARACTERS) for name, value in values.items()}
         return _encode(msgspec.structs.asdict(self) | shown)
 
 
 class RequestCount(msgspec.Struct, frozen=True):
-    """Count of requests that are alike: the record of the first request, the number of requests, and the time
-    of the last request in epoch seconds. `key` has the values that are alike; `minute` is the minute of the
-    first request, since the epoch."""
+    """Count of similar requests: the record of the first request, the number of requests, and the time of the
+    last request in epoch seconds. `key` contains the values that all these requests share; `minute` is the
+    minute of the first request, in minutes since the epoch."""
 
     minute: int
     key: str
@@ -106,18 +107,18 @@ class RequestCount(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_record(cls, record: AuditEntry) -> "RequestCount":
-        """Return the count of one request."""
+        """Return a count of 1 for the request of this record."""
         alike = (record.address, record.method, record.route, record.user, record.status)
         return cls(int(record.at // 60), _encode(alike), record.text(), 1, record.at)
 
     def merge(self, other: "RequestCount") -> "RequestCount":
-        """Return the count with the requests of a later count of the same minute and key."""
+        """Return the sum of this count and a later count of the same minute and key."""
         last_at = max(self.last_at, other.last_at)
         return msgspec.structs.replace(self, count=self.count + other.count, last_at=last_at)
 
     def text(self, before: str | None = None) -> str:
-        """Return the record of all requests as one line. `before` is the line of earlier requests of this
-        minute and key."""
+        """Return one record for all requests, as a line. `before` is the stored line of earlier requests of
+        this minute and key."""
         record = json.loads(self.first if before is None else before)
         number = self.count if before is None else record["count"] + self.count
         if number == 1:
@@ -127,8 +128,8 @@ class RequestCount(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Filter of records. None matches any value. `since` and `until` are epoch seconds; `until` is
-    excluded."""
+    """Filter for records. A field that is None matches any value. `since` and `until` are epoch seconds;
+    records at `until` do not match."""
 
     user: str | None = None
     action: str | None = None
@@ -139,7 +140,8 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 def make_entry(at: float, action: str, result: Result, message: str, **values: Any) -> AuditEntry:
-    """Return a record of no request. `at` is epoch seconds, and `values` are other fields of the record."""
+    """Return a record that is not about an HTTP request. `at` is epoch seconds, and `values` are further
+    fields of the record."""
     no_request = {"address": None, "method": "", "route": None, "path": "", "status": None}
     no_user = {"user": None, "role": None, "request_id": ""}
     return AuditEntry(
@@ -148,13 +150,14 @@ def make_entry(at: float, action: str, result: Result, message: str, **values: A
 
 
 def make_gap(at: float, message: str, **values: Any) -> AuditEntry:
-    """Return the record that stands for missing ones. `message` has their number, or the reason."""
+    """Return a record that stands for missing records. `message` contains their number or the reason. `at` is
+    epoch seconds."""
     return make_entry(round(at, 3), "audit.gap", "failed", message, **values)
 
 
 def describe_session(before: Any, after: Any) -> str:
-    """Return the end of a message about the change of one session, from its values before and after: the
-    username, and the new rates if there are any. Empty for any other change."""
+    """Return the end of a message about a changed session: the username, and the new rates if the rates
+    changed. Empty if `before` is not a session."""
     if not isinstance(before, dict) or not {"id", "username"} <= before.keys():
         return ""
     parts = [str(before["username"])]
@@ -168,7 +171,7 @@ def describe_session(before: Any, after: Any) -> str:
 
 
 def derive_result(status: int | None) -> Result:
-    """Return the result of a request by its HTTP status; None if the request broke off."""
+    """Return the result that an HTTP status means. A status of None means that the request was aborted."""
     if status is None:
         return "unanswered"
     return "done" if status < 400 else "refused" if status < 500 else "failed"
@@ -180,9 +183,9 @@ def _encode(value: Any) -> str:
 
 
 def mask_secrets(value: Any, *, refused: bool = False) -> Any:
-    """Return a copy of a JSON value with its secrets masked. An object with a `path` and a `value` is an edit
-    of the configuration. The value of an edit that was `refused` is masked: it may be a secret in the wrong
-    place."""
+    """Return a copy of a JSON value with masked secrets. An object with a `path` and a `value` is an edit of
+    the configuration. The value of a `refused` edit is always masked, because the value may be a secret at a
+    wrong path."""
     if isinstance(value, dict):
         return {name: _mask_member(value, name, held, refused) for name, held in value.items()}
     if isinstance(value, (list, tuple)):

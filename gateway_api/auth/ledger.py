@@ -1,9 +1,11 @@
-"""Ledger: revoked tokens and failed logins, for all workers, also after a power cut or a reboot.
+"""The login ledger: revoked tokens and failed logins. All workers share the ledger, which survives a power
+cut and a reboot.
 
-The ledger is an SQLite database, so that a killed worker leaves no part of a write. Each ledger has a random
-name, which is in every token. A new ledger lacks the revocations of the old one, so tokens with another name
-are rejected. A file that was put in the place of the ledger may lack some revocations, and gets another name,
-too."""
+The ledger is an SQLite database, so that a killed worker leaves no partial write. Each ledger has a random
+name, which every token contains. A new ledger lacks the revocations of the old ledger, so tokens with another
+ledger's name are rejected. If the file is replaced by another ledger file, for example a backup, that file
+may lack revocations: its name is changed, too.
+"""
 
 import logging
 import mmap
@@ -66,9 +68,9 @@ _log = logging.getLogger(__name__)
 
 
 class LedgerFile(NamedTuple):
-    """Ledger in use: its name, and the inode of its file, empty and 0 before the first is opened. `begun_at`
-    is the time in epoch seconds when a new ledger took the place of one that was damaged, removed or
-    replaced, 0 if that never happened."""
+    """The ledger in use: its name and the inode of its file, which are empty and 0 before the first ledger is
+    opened. `begun_at` is the time in epoch seconds at which a new ledger replaced a damaged, removed or
+    exchanged ledger; 0 if that never happened."""
 
     name: str
     inode: int
@@ -76,8 +78,8 @@ class LedgerFile(NamedTuple):
 
 
 class SharedState:
-    """State of the ledger that all workers of one API share: memory that processes have in common if they are
-    forked after the memory was made. `stamp` has another value after each revocation."""
+    """State of the ledger that all workers of one API share, in memory that processes inherit when they are
+    forked. `stamp` changes with each revocation."""
 
     _STAMP_BYTES = 8
     _FILE = struct.Struct("=16sQd")
@@ -90,7 +92,7 @@ class SharedState:
         return self._memory[: self._STAMP_BYTES]
 
     def renew_stamp(self) -> None:
-        """Give the stamp another value."""
+        """Change the stamp to a new random value."""
         # Random: two processes that write at the same time must not write the same stamp.
         self._memory[: self._STAMP_BYTES] = secrets.token_bytes(self._STAMP_BYTES)
 
@@ -100,7 +102,7 @@ class SharedState:
         return LedgerFile(name.rstrip(b"\0").decode(), inode, begun_at)
 
     def set_file(self, file: LedgerFile) -> None:
-        """Make another file the ledger in use."""
+        """Declare another file the ledger in use, for all workers."""
         self._memory[self._STAMP_BYTES :] = self._FILE.pack(file.name.encode(), file.inode, file.begun_at)
         self.renew_stamp()
 
@@ -110,8 +112,9 @@ SHARED = SharedState()
 
 
 def open_ledger(path: Path, *, synced: bool = True) -> DatabaseFile:
-    """Return a connection, not to be used after a fork. With `synced`, a write returns when it is on disk.
-    Without, the write is there soon after, and waits less for a lock. Raises OSError and sqlite3.Error."""
+    """Open the ledger and return a connection, which must not be used after a fork. With `synced`, a write
+    returns when the data is on disk. Without `synced`, the data reaches the disk later, and the wait for a
+    lock is shorter. Raises OSError and sqlite3.Error."""
     pragmas = ("journal_mode = WAL", "synchronous = FULL")
     ledger = databases.connect(path, *pragmas, timeout=_OPEN_TIMEOUT, schema=_SCHEMA, prepare=_prepare_tables)
     if not synced:
@@ -145,8 +148,8 @@ def read_name(ledger: sqlite3.Connection) -> str:
 
 
 def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) -> DatabaseFile:
-    """Open the ledger that all workers use. A new ledger begins for all of them if the file is damaged, or
-    not the file of before. Raises OSError and sqlite3.Error."""
+    """Open the ledger that all workers use, and return a connection. If the file is damaged or was replaced,
+    begin a new ledger for all workers. Raises OSError and sqlite3.Error."""
     with databases.lock_folder(path.parent):
         before = shared.file
         begun_at = before.begun_at
@@ -178,8 +181,8 @@ def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) ->
 
 
 def prepare_ledger(path: Path, shared: SharedState = SHARED, clock: Callable[[], float] = time.time) -> None:
-    """Make a ledger unless there is one, and keep space, so that it can be opened on a full disk. A new
-    ledger begins if the file is damaged. Raises OSError and sqlite3.Error."""
+    """Create the ledger if it does not exist, and reserve disk space so that the ledger can be opened on a
+    full disk. If the file is damaged, begin a new ledger. Raises OSError and sqlite3.Error."""
     reserve = path.with_name(f"{path.name}.reserve")
     try:
         _open_shared(path, shared, clock).close()
@@ -203,9 +206,9 @@ def _reserve_space(reserve: Path) -> None:
 
 
 class Ledger:
-    """Ledger of one worker. Its first use opens it, and so does a use after its file was removed, replaced or
-    damaged, or could not be written. For one thread, whose greenlets share the ledger; synced writes run on a
-    thread of `pool`. Methods raise OSError and sqlite3.Error."""
+    """The ledger as one worker uses it. The first use opens the file. The ledger is opened again after its
+    file was removed, replaced or damaged, or after a write failed. Belongs to one thread, whose greenlets
+    share the ledger; synced writes run on a thread of `pool`. Methods raise OSError and sqlite3.Error."""
 
     def __init__(
         self,
@@ -233,7 +236,7 @@ class Ledger:
 
     @property
     def last_name(self) -> str:
-        """The name of the ledger in use, or of the last one if none can be opened."""
+        """The name of the ledger in use, or of the last ledger if none can be opened."""
         try:
             return self.name
         except (OSError, sqlite3.Error):
@@ -244,11 +247,11 @@ class Ledger:
         return os.access(self._path, os.W_OK)
 
     def check(self) -> None:
-        """Open the ledger if necessary, and read from it."""
+        """Read from the ledger, to find out whether the ledger works. Opens the ledger if necessary."""
         self.execute("SELECT name FROM ledger")
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """Return the rows of a statement. Data that the statement writes is on disk some time later."""
+        """Execute a statement and return its rows. Data that the statement writes reaches the disk later."""
         ledger = self._get_reader()
         try:
             return ledger.execute(statement, values).fetchall()
@@ -258,7 +261,8 @@ class Ledger:
         return self._reopen(ledger).execute(statement, values).fetchall()
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the result of `work`. Data that `work` writes is on disk when this returns."""
+        """Call `work` with a connection and return its result. Data that `work` writes is on disk when this
+        method returns."""
         with self._writing:
             try:
                 return on_thread(self._pool, work, self._get_synced())
@@ -269,7 +273,7 @@ class Ledger:
             return on_thread(self._pool, work, synced)
 
     def close(self) -> None:
-        """Close the connections. The next use opens the ledger again."""
+        """Close the connections. The next use of the ledger opens them again."""
         for ledger in (self._reader, self._synced):
             if ledger is not None:
                 ledger.close()
@@ -309,8 +313,9 @@ class Ledger:
 
 
 class Revocations:
-    """Revoked tokens in a ledger. `clock` gives epoch seconds. At least `min_kept` revocations stay. A token
-    that was found not to be revoked is looked up again after the next revocation in any worker."""
+    """The revoked tokens of a ledger. `clock` returns epoch seconds. At least the newest `min_kept`
+    revocations are kept. A worker remembers tokens that are not revoked until the next revocation in any
+    worker."""
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float], min_kept: int = _MIN_KEPT) -> None:
         self._ledger = ledger
@@ -329,8 +334,8 @@ class Revocations:
             raise LedgerUnavailable("Cannot store the logout: the token is still valid", error) from error
 
     def is_revoked(self, jti: str, ledger: str) -> bool:
-        """Return True for a token that was revoked, and for one whose `ledger` is not the name of the ledger
-        in use. Raises LedgerUnavailable."""
+        """Return True if the token was revoked, or if `ledger`, the ledger's name in the token, is not the
+        name of the ledger in use. Raises LedgerUnavailable."""
         # Read before the look-up, which misses a revocation of the moment after the look-up.
         stamp = self._ledger.shared.stamp
         if stamp != self._valid_at or len(self._valid) >= _MAX_REMEMBERED:
@@ -344,8 +349,8 @@ class Revocations:
         return False
 
     def find_revoked(self, tokens: Mapping[str, str]) -> set[str]:
-        """Return the tokens that are revoked, or of another ledger than the one in use. `tokens` maps each
-        token to the name of its ledger. Raises LedgerUnavailable."""
+        """Return the tokens that were revoked or that belong to another ledger than the ledger in use.
+        `tokens` maps the id of each token to the name of the token's ledger. Raises LedgerUnavailable."""
         wanted = msgspec.json.encode(list(tokens)).decode()
         try:
             rows = self._ledger.execute(

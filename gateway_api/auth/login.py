@@ -1,6 +1,6 @@
-"""Logins: the check of a password, and pauses for clients after several failed logins in a row.
+"""Logins: password checks, and pauses for clients after several failed logins in a row.
 
-A client is a user name and a network: with the name alone, anyone could lock an operator out.
+A client is a user name and a network. If a client were only the user name, anyone could lock an operator out.
 """
 
 import hmac
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FailureCount:
-    """Failures of a client in a row: their number, and the time of the last one in epoch seconds."""
+    """Number of a client's failed logins in a row, and the time of the last failure in epoch seconds."""
 
     count: int
     last: float
@@ -49,12 +49,12 @@ _NO_FAILURES = FailureCount(0, 0.0)
 
 
 class Throttle:
-    """Pauses of clients. The fifth failure in a row begins a pause of 1 s. Each further one doubles the
-    pause, up to 5 minutes. `clock` gives epoch seconds.
+    """Pauses of clients after failed logins. The fifth failure in a row begins a pause of 1 second. Each
+    further failure doubles the pause, up to 5 minutes. `clock` returns epoch seconds.
 
-    The failures are in the ledger for all workers, or in the worker's memory while it cannot write to the
-    ledger. A name may be a password in the wrong field, so only a digest of the client is kept, keyed by
-    `secret`."""
+    The failures are stored in the ledger, for all workers. While a worker cannot write to the ledger, the
+    worker counts failures in its own memory. A user may type a password into the name field, so only a digest
+    of the client is stored, keyed with `secret`."""
 
     def __init__(self, ledger: Ledger, secret: bytes, clock: Callable[[], float]) -> None:
         self._ledger = ledger
@@ -66,7 +66,7 @@ class Throttle:
         self._was_locked = False
 
     def check(self, username: str, address: str) -> None:
-        """Raise TooManyAttempts during a pause."""
+        """Raise TooManyAttempts if the client is in a pause."""
         client = self._digest(username, address)
         failed = self._read(client)
         if not failed.count:
@@ -84,7 +84,7 @@ class Throttle:
             raise TooManyAttempts(max(1, ceil(pause - since)))
 
     def add_failure(self, username: str, address: str) -> None:
-        """Count a failed login, and remove failures that are forgotten."""
+        """Count a failed login of the client, and delete expired failures of all clients."""
         client, now = self._digest(username, address), self._clock()
         self._write("DELETE FROM failure WHERE last < ?", (now - _FORGET_SECONDS,))
         before = self._read(client)
@@ -100,7 +100,7 @@ class Throttle:
             self._keep(client, counted)
 
     def clear_failures(self, username: str, address: str) -> None:
-        """Forget the failures of a client, after a login that succeeded."""
+        """Clear the failure count of a client after a successful login."""
         client = self._digest(username, address)
         self._unsaved.pop(client, None)
         if self._read_saved(client).count and not self._write(
@@ -116,7 +116,7 @@ class Throttle:
         return self._unsaved.get(client) or self._read_saved(client)
 
     def _restart(self, client: bytes, now: float) -> None:
-        """Keep the number of failures, with the last one now."""
+        """Set the time of the last failure to now, and keep the number of failures."""
         unsaved = self._unsaved.get(client)
         if unsaved or not self._write("UPDATE failure SET last = ? WHERE client = ?", (now, client)):
             self._keep(client, FailureCount(self._read(client).count, now))
@@ -130,7 +130,7 @@ class Throttle:
         return FailureCount(*rows[0]) if rows else _NO_FAILURES
 
     def _write(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> bool:
-        """Return False if the ledger cannot be written now."""
+        """Execute a statement on the ledger. Return False if the ledger cannot be written now."""
         try:
             self._ledger.execute(statement, values)
         except (OSError, sqlite3.Error) as error:
@@ -159,8 +159,8 @@ class Throttle:
 
 
 class Login:
-    """Login with a password. Each worker checks one password at a time, as bcrypt uses a whole processor
-    core."""
+    """Logins with a password. Each worker checks one password at a time, because bcrypt keeps a whole
+    processor core busy."""
 
     def __init__(
         self, throttle: Throttle, pool: ThreadPool, verify: Callable[[str, str], bool] = verify
@@ -171,8 +171,8 @@ class Login:
         self._turns = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_ADDRESS, lambda: TooManyAttempts(_RETRY_AFTER))
 
     def authenticate(self, known: LoginReply, username: str, password: str, address: str) -> ApiUser:
-        """Return the user if the password is right. `known` is the core's reply for the name. Raises
-        WrongCredentials and TooManyAttempts."""
+        """Check a password and return the user. `known` is the core's reply to GetLogin for this name. Raises
+        WrongCredentials, and TooManyAttempts during a pause or when too many logins wait."""
         self._throttle.check(username, address)
         with self._turns.turn(identify_client(address)):
             # Again, as other logins may have failed in the meantime.
@@ -185,7 +185,7 @@ class Login:
         return known.user
 
     def _check(self, password: str, hashes: list[str]) -> bool:
-        """Check the password against all hashes, and return True if it is that of the first."""
+        """Check the password against every hash. Return True if the password matches the first hash."""
         first, *others = hashes
         right = self._verify(password, first)
         for each in others:
@@ -194,9 +194,10 @@ class Login:
 
 
 def _list_hashes(known: LoginReply) -> list[str]:
-    """Return the hashes to check a password against. The time must not tell whether the name is a user's, so
-    hashes of no password follow the user's, up to the time of the highest cost of all users. Costs are binary
-    logarithms: c, c, c + 1, ... m - 1 take as long as m."""
+    """Return the hashes to check a password against: the user's hash first, then decoy hashes that match no
+    password. The decoys make each check as slow as a check of the highest cost of all users, so that the time
+    does not tell whether the user exists. Costs are binary logarithms: hashes of cost c, c, c + 1, ... m - 1
+    together take as long as one hash of cost m."""
     highest = known.highest_cost or COST
     own = read_cost(known.password_hash or "")
     if known.password_hash is None or not own:

@@ -1,5 +1,5 @@
-"""Access tokens: JWT signed with HMAC-SHA-256 (RFC 7519, RFC 7515); the alternative profile's token; and the
-settings of access."""
+"""Access tokens, authorization, and the access settings. Access tokens are JWTs signed with HMAC-SHA-256 (RFC
+7519, RFC 7515). The alternative profile has a static token instead."""
 
 import hmac
 import logging
@@ -32,9 +32,9 @@ _Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
 class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Claims of a token. `gen` is the generation of its user at the login, `ledger` the name of the ledger
-    that would have its revocation, `jti` the id of the token. Tokens are issued without `nbf`, which counts
-    in a token that has one."""
+    """The claims of a token. `gen` is the generation of the user at the login, `ledger` is the name of the
+    ledger that would contain a revocation of the token, and `jti` is the id of the token. The API issues
+    tokens without `nbf`, but respects `nbf` when it reads a token."""
 
     iss: str
     sub: str
@@ -48,8 +48,8 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tokens:
-    """Issuer and reader of tokens. `secret` signs, `ledger` gives the name of the ledger in use, `clock`
-    gives epoch seconds."""
+    """Issuer and verifier of tokens. `secret` is the signing key, `ledger` returns the name of the ledger in
+    use, and `clock` returns epoch seconds."""
 
     def __init__(self, secret: bytes, ledger: Callable[[], str], clock: Callable[[], float]) -> None:
         self._secret = secret
@@ -59,7 +59,7 @@ class Tokens:
         self._verified = lru_cache(_MAX_REMEMBERED)(self._verify)
 
     def issue(self, username: str, role: str, generation: str, lifetime: int) -> str:
-        """Return a new token for `lifetime` seconds."""
+        """Issue a token that expires after `lifetime` seconds."""
         now = int(self._clock())
         claims = Claims(
             ISSUER, username, role, generation, self._ledger(), now, now + lifetime, uuid.uuid4().hex
@@ -67,7 +67,7 @@ class Tokens:
         return jwt.encode(msgspec.to_builtins(claims), self._secret, algorithm=_ALGORITHM)
 
     def read(self, token: str) -> Claims:
-        """Return the claims of a token that is valid now. Raises NotAuthenticated."""
+        """Verify a token and return its claims. Raises NotAuthenticated if the token is not valid now."""
         claims = self._verified(token)
         now = self._clock()
         if claims.exp <= now or max(claims.iat, claims.nbf) > now + _LEEWAY:
@@ -77,8 +77,8 @@ class Tokens:
         return claims
 
     def _verify(self, token: str) -> Claims:
-        """Return the claims of a token with a right signature, whatever its time and its ledger. Raises
-        NotAuthenticated."""
+        """Verify the signature of a token and return the claims, without a check of the times and of the
+        ledger. Raises NotAuthenticated."""
         if "=" in token:
             # RFC 7515 section 2. PyJWT ignores padding; it rejects other spellings of the same bytes.
             raise NotAuthenticated("padding in a token")
@@ -98,7 +98,7 @@ class Tokens:
 
 
 class Authorization:
-    """Authorization of users by valid tokens. `clock` gives epoch seconds."""
+    """Authorization of users by their tokens. `clock` returns epoch seconds."""
 
     def __init__(self, core: CoreClient, revocations: Revocations, clock: Callable[[], float]) -> None:
         self._core = core
@@ -106,8 +106,8 @@ class Authorization:
         self._clock = clock
 
     def find_rejection(self, claims: Claims, access: AccessReply | None) -> str | None:
-        """Return the reason to reject a token, or None. `access` has its user; None if the users are
-        unknown."""
+        """Return the reason to reject a token, or None if there is no reason. `access` is the core's reply
+        about the user of the token, or None if the core has not replied. Raises LedgerUnavailable."""
         if access is not None and _identify(claims) not in _identify_users(access):
             return "the user was deleted or changed since the login"
         if self._revocations.is_revoked(claims.jti, claims.ledger):
@@ -115,8 +115,9 @@ class Authorization:
         return None
 
     def check_tokens(self, tokens: list[Claims]) -> list[bool]:
-        """Return for each token whether it still authorizes its user, with one call of the core for all.
-        Without the core, changes of users do not count, and without the ledger, revocations do not."""
+        """Return for each token whether the token still authorizes its user. One call to the core checks all
+        tokens. While the core is unavailable, changes of users are not noticed; while the ledger is
+        unavailable, revocations are not noticed."""
         try:
             revoked = self._revocations.find_revoked({claims.jti: claims.ledger for claims in tokens})
         except LedgerUnavailable as error:
@@ -141,20 +142,20 @@ def _identify_users(access: AccessReply) -> set[tuple[str, str, str]]:
 
 
 def is_static_token(presented: str, token: str) -> bool:
-    """Return True if the presented token is the static token. The time does not depend on how much of it is
-    right."""
+    """Return True if the presented token is the static token. The comparison takes the same time wherever the
+    tokens differ."""
     return hmac.compare_digest(presented.encode(), token.encode())
 
 
 class AccessSettings:
-    """Settings of access, which the core has: whether the API is enabled, its users, and the static token.
-    `socket` is that of the core. Methods raise CoreUnavailable if they must call the core and get no
-    reply.
+    """The access settings in the core: whether the API is enabled, its users, and the static token. `socket`
+    is the path of the core's socket. Methods raise CoreUnavailable if a call to the core is necessary and
+    fails.
 
-    The replies of the core are kept, each with its version. A reply holds as long as the modification time of
-    the core's socket is its version: the core sets the time to a new version, stores the change, makes it
-    effective, and replies, in this order. Without such a time, each request calls the core.
-    """
+    The core's replies are cached, each with its version. A cached reply is valid while the modification time
+    of the core's socket equals the version of the reply: the core first sets the modification time to a new
+    version, then stores the change, makes the change effective, and replies. If the modification time never
+    equals the version, each request calls the core."""
 
     def __init__(self, core: CoreClient, socket: Path) -> None:
         self._core = core
@@ -164,7 +165,7 @@ class AccessSettings:
         self._settings: ApiSettings | None = None
 
     def get_access(self, username: str | None, *, timeout: float | None = None) -> AccessReply:
-        """Return whether the API is enabled, and the user of this name, if there is one. `timeout` is in
+        """Return whether the API is enabled, and the user with this name if the user exists. `timeout` is in
         seconds."""
         reply = self._access_by_user.get(username)
         if reply is None or not self._is_current(reply):
@@ -173,7 +174,7 @@ class AccessSettings:
         return reply
 
     def get_settings(self) -> ApiSettings:
-        """Return the settings of the API, with the static token."""
+        """Return the settings of the API, including the static token."""
         reply = self._settings
         if reply is None or not self._is_current(reply):
             reply = self._settings = self._core.get_settings()

@@ -1,7 +1,7 @@
-"""Database of the history: an SQLite file with one row for each session, and for attempts to sign on that
-failed one after another. Addresses have keys in it, which are short, and equal in every spelling.
+"""Database of the history: an SQLite file. Each session is a row, and so is each series of failed sign-on
+attempts. Addresses are stored as keys, which are short and the same for every spelling of an address.
 
-One process at a time writes each table, any number of processes read.
+Each table has one writing process at a time. Any number of processes can read.
 """
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
@@ -163,7 +163,8 @@ _WRITER_TIMEOUT, _READER_TIMEOUT = 30.0, 1.0
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open the history for readers. Raises sqlite3.Error, also if there is no file."""
+    """Open the history for reading, and return the connection. Raises sqlite3.Error, also if the file does
+    not exist."""
     return databases.connect_by("mode=ro", path, _READER_TIMEOUT)
 
 
@@ -176,7 +177,7 @@ def _connect(path: Path) -> DatabaseFile:
 
 
 def _add_columns(connection: DatabaseFile) -> None:
-    """Add the columns that an older version lacks."""
+    """Add the columns that a file of an older version lacks."""
     with connection.transaction():
         if "folded" not in _read_columns(connection, "text"):
             connection.execute("ALTER TABLE text ADD COLUMN folded TEXT")
@@ -199,10 +200,11 @@ def _fold(text: str) -> str | None:
 
 
 class HistoryWriter:
-    """Base of the writers of the tables. For one thread at a time. Methods raise OSError and sqlite3.Error.
+    """Base class of the writers of the tables. Not thread-safe: one thread at a time. Methods raise OSError
+    and sqlite3.Error.
 
-    A damaged file is set aside at its opening by the writer of sessions alone, which `repairs`: a second
-    writer would set the new file aside, too."""
+    Only the writer of sessions `repairs`: when it opens a damaged file, it renames the file and begins a new
+    one. If a second writer did the same, the second writer would rename the new file."""
 
     repairs = False
 
@@ -220,7 +222,8 @@ class HistoryWriter:
         self._connection.close()
 
     def set_aside(self) -> None:
-        """End the use of a file that turned out to be damaged: the next writer begins a new one."""
+        """Rename a file that turned out to be damaged, unless another process has replaced the file. The next
+        writer begins a new file."""
         if self.is_current:
             databases.begin_anew(self._path, _NAME)
         self.close()
@@ -235,14 +238,14 @@ class HistoryWriter:
 
     @contextmanager
     def _write(self) -> Iterator[None]:
-        """Commit what the block writes, all or nothing."""
+        """Run the block in a transaction: commit all its changes, or none after an error."""
         with self._connection.transaction():
             yield
         self._bound_log()
 
     def _bound_log(self) -> None:
-        """Empty a log that is too long, for which a reader or another writer may leave no time: then
-        later."""
+        """Empty the write-ahead log if it is too long. If a reader or another writer prevents that, a later
+        call tries again."""
         if self._connection.log_bytes <= self._log_bytes or time.monotonic() < self._may_empty_at:
             return
         for _ in range(_ATTEMPTS):
@@ -255,7 +258,7 @@ class HistoryWriter:
         self._may_empty_at = time.monotonic() + _BACKUP_SECONDS
 
     def _number_text(self, text: str) -> int:
-        """Return the number of a name or a MAC address, which is new unless the table has it."""
+        """Return the number of a name or a MAC address. Insert the text if the table lacks it."""
         row = self._connection.execute("SELECT number FROM text WHERE text = ?", (text,)).fetchone()
         if row is None:
             insert = "INSERT INTO text (text, folded) VALUES (?, ?) RETURNING number"
@@ -268,7 +271,7 @@ W = TypeVar("W", bound=HistoryWriter)
 
 @contextmanager
 def use_writer(kind: type[W], path: Path, pool: ThreadPool) -> Iterator[W]:
-    """Open a writer for the block. A file that turns out to be damaged is set aside. Raises OSError and
+    """Open a writer for the block. If the file turns out to be damaged, rename the file. Raises OSError and
     sqlite3.Error."""
     with closing(on_thread(pool, kind, path)) as writer:
         try:
@@ -299,29 +302,32 @@ def decode_ipv4(key: int) -> str:
 
 
 def encode_mac(address: str) -> str:
-    """Return the key of a MAC address, or a part of the key: the digits without colons."""
+    """Return the key of a MAC address, or of a part of a MAC address: the hexadecimal digits without
+    colons."""
     return address.replace(":", "")
 
 
 def decode_mac(key: str) -> str:
-    """Return the MAC address with this key, with colons."""
+    """Return the MAC address with this key, written with colons."""
     return bytes.fromhex(key).hex(":")
 
 
 def encode_network(text: str) -> bytes:
-    """Return the key of an IPv6 prefix or address: its length, then as many bytes as have a bit of it."""
+    """Return the key of an IPv6 prefix or address: one byte with the prefix length, then the bytes that
+    contain bits of the prefix."""
     written, _, length = text.partition("/")
     return _make_key(int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _BITS))
 
 
 def decode_network(key: bytes) -> str:
-    """Return the IPv6 address with this key, or the prefix with its length."""
+    """Return the IPv6 address or prefix with this key. A prefix is written with its length."""
     network = IPv6Network((key[1:].ljust(_BITS // 8, b"\0"), key[0]))
     return str(network.network_address if key[0] == _BITS else network)
 
 
 def find_enclosing_keys(network: int) -> Iterator[bytes]:
-    """Return the keys of an IPv6 network, a number of `ipv6.network`, and of all networks that contain it."""
+    """Return the keys of an IPv6 network and of all networks that contain it. `network` is a number as in
+    `ipv6.network`."""
     length = network.bit_length() - 1
     first = (network ^ 1 << length) << _BITS - length
     return (_make_key(first, shorter) for shorter in range(length + 1))
@@ -333,8 +339,8 @@ def _make_key(number: int, length: int) -> bytes:
 
 
 def find_inner_key_ranges(network: int) -> Iterator[tuple[bytes, bytes]]:
-    """Return the first and the last key, for each length of prefix, of the smaller networks in an IPv6
-    network, a number of `ipv6.network`."""
+    """Return, for each longer prefix length, the first and the last key of the smaller networks inside an
+    IPv6 network. `network` is a number as in `ipv6.network`."""
     length = network.bit_length() - 1
     first = (network ^ 1 << length) << _BITS - length
     last = first | (1 << _BITS - length) - 1
@@ -346,30 +352,32 @@ Condition = tuple[str, Sequence[Any]]
 
 
 def list_required(wanted: Iterable[tuple[str, Any]]) -> tuple[list[str], list[Any]]:
-    """Return the conditions whose value is not None, and their values: one for each `?`."""
+    """Return the conditions whose value is not None, and the values to bind: the value of a condition once
+    for each `?` in that condition."""
     required = [(condition, value) for condition, value in wanted if value is not None]
     values = [value for condition, value in required for _ in range(condition.count("?"))]
     return [condition for condition, _ in required], values
 
 
 def join_any(conditions: Iterable[Condition]) -> Condition:
-    """Return the condition that one of several conditions holds. Without any, it never holds."""
+    """Return the condition that at least one of the conditions holds. With no conditions, the result is never
+    true."""
     held = list(conditions)
     text = " OR ".join(condition for condition, _ in held) or "FALSE"
     return f"({text})", [value for _, values in held for value in values]
 
 
 def match_names(connection: sqlite3.Connection, part: str, columns: Sequence[str]) -> Iterator[Condition]:
-    """Yield conditions: one holds if a column, which has numbers of names, has a name with this part. Yield
-    nothing if there is no such name. The part is case-folded."""
+    """Yield for each column the condition that the name in the column contains `part`. The columns contain
+    numbers of names. `part` is case-folded. Yields nothing if no name contains `part`."""
     pattern = "%" + re.sub("([%_|])", r"|\1", part) + "%"
     # LIKE folds the case of ASCII. A name with other characters has its folded text beside it.
     return _match_texts(connection, "coalesce(folded, text) LIKE ? ESCAPE '|'", [pattern], columns)
 
 
 def match_macs(connection: sqlite3.Connection, part: str, column: str) -> Iterator[Condition]:
-    """Yield the condition that a column, which has numbers of MAC addresses, has an address with this part, a
-    `mac` of `SearchText`. Yield nothing if there is no such address."""
+    """Yield the condition that the MAC address in a column contains `part`. The column contains numbers of
+    MAC addresses. `part` is a `mac` of `SearchText`. Yields nothing if no address contains `part`."""
     digits = encode_mac(part)
     if digits == part:
         patterns = [f"*{digits}*"]
@@ -384,7 +392,8 @@ def match_macs(connection: sqlite3.Connection, part: str, column: str) -> Iterat
 def _match_texts(
     connection: sqlite3.Connection, wanted: str, values: Sequence[Any], columns: Sequence[str]
 ) -> Iterator[Condition]:
-    """Yield for each column the condition that its number is that of a wanted text."""
+    """Yield for each column the condition that the column contains the number of a text for which `wanted`
+    holds."""
     names = f"SELECT number FROM text WHERE {wanted}"
     found = [number for (number,) in connection.execute(f"{names} LIMIT {_MAX_NUMBERS + 1}", values)]
     if len(found) > _MAX_NUMBERS:

@@ -1,10 +1,11 @@
-"""Reader of the history, which decides which search runs next: a quick search never waits for a long one, nor
-a user for another; and the timeline of a subscriber. Any process may read, while another one writes.
+"""Reader of the history, with a scheduler for searches, and the timeline of a subscriber. A quick search
+never waits for a long search, and no user waits for another user. Any process can read while another process
+writes.
 
-Each search begins in the queue of quick searches. A search that takes longer begins again in the queue of
+Each search starts in the queue of quick searches. A search that takes longer starts again in the queue of
 long searches, and pauses there while a quick search runs. Both queues are fair to users. The long searches of
-all workers share one processor core, a slice of time each. Its deadline ends a search wherever it is, so that
-no reader holds an old state of the file for longer.
+all workers take turns on one processor core, in time slices. A search ends at its deadline in any case, so
+that no reader keeps an old snapshot of the database for longer.
 """
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
@@ -52,7 +53,7 @@ _STEPS_PER_LOOK = 10_000
 
 
 class Reader:
-    """Reader of the history in the database at `path`, for one user. Any greenlet may call."""
+    """Reader of the history in the database at `path`, for one user. Safe for greenlets."""
 
     def __init__(self, path: Path, pool: ThreadPool) -> None:
         self._path = path
@@ -62,7 +63,7 @@ class Reader:
         self._long = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_USER, self._make_error, at_once=_MAX_LONG)
 
     def for_user(self, user: str) -> "Reader":
-        """Return a reader with the same queues for the searches of another user."""
+        """Return a reader that uses the same queues for the searches of another user."""
         reader = copy(self)
         reader._user = user
         return reader
@@ -70,8 +71,9 @@ class Reader:
     def search(
         self, find: Callable[Concatenate[sqlite3.Connection, P], T], *arguments: P.args, **more: P.kwargs
     ) -> T:
-        """Return the result of `find` for a connection and the arguments. All reads of `find` are of one
-        moment. Raises HistoryUnavailable, SearchTooLong, and what `find` raises."""
+        """Call `find` with a connection and the arguments, and return its result. All reads of `find` see the
+        same snapshot of the database. Raises HistoryUnavailable, SearchTooLong, and whatever `find`
+        raises."""
         try:
             return self._search(lambda connection: find(connection, *arguments, **more))
         except (OSError, sqlite3.Error) as error:
@@ -104,7 +106,7 @@ class Reader:
         return now >= most or (now >= least and bool(self._quick.waiting))
 
     def _is_late(self, slices: "_Slices", deadline: float) -> bool:
-        """Wait for a slice. Return True if a long search must end."""
+        """Wait for a time slice. Return True if a long search must end."""
         rests = slices.is_over or bool(self._quick.served)
         if rests:
             slices.end()
@@ -124,8 +126,8 @@ class Reader:
 
 
 class _Slices:
-    """Slices of time of one long search: of all workers with a history in the folder, one has a slice at a
-    time. The folder is the lock, so that a full disk is no reason to have none."""
+    """Time slices of one long search. Only one worker at a time has a slice, of all workers whose history is
+    in this folder. The lock is on the folder itself, so that the lock works on a full disk, too."""
 
     def __init__(self, folder: Path) -> None:
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -137,7 +139,7 @@ class _Slices:
         return self._end is not None and time.monotonic() >= self._end
 
     def begin(self) -> bool:
-        """Return True in a slice, which begins now unless another worker has one."""
+        """Begin a slice unless another worker has one. Return True if the search is in a slice now."""
         if self._end is None:
             with suppress(BlockingIOError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,7 +153,7 @@ class _Slices:
             self._end = None
 
     def close(self) -> None:
-        """Release the folder, which ends the slice, too."""
+        """Close the folder, which also ends the slice."""
         os.close(self._lock)
 
 
@@ -197,8 +199,8 @@ _START = (1 << 62,) * 4
 
 
 def read_timeline(connection: sqlite3.Connection, id: int, page: Page) -> FoundPage[TimelineEntry]:
-    """Return the timeline of the subscriber that has or had the session, the newest entry first. Raises
-    NotFound if no session had this id, and Invalid for a wrong cursor."""
+    """Return a page of the timeline of the subscriber to whom the session with this id belongs or belonged,
+    newest entry first. Raises NotFound if no session had this id, and Invalid for a wrong cursor."""
     known = connection.execute(_SUBSCRIBER, (id,)).fetchone()
     if known is None:
         raise NotFound("No such session")

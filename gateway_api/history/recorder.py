@@ -1,9 +1,9 @@
-"""Recorders of the history: one worker at a time follows the core's events, the failed sign-ons and the
+"""Recorders of the history: one worker at a time records the core's events, the failed sign-ons and the
 traffic.
 
-The core holds its latest events, so events of a time without any worker come later. Where the core does not
-hold them, or is another run of the core, the history has a hole: the recorder compares the history with the
-sessions that are up, and marks those that are gone.
+The core keeps its latest events, so that a recorder can fetch the events of a time without any worker later.
+If the core no longer has these events, or was restarted, the history has a gap. The recorder then compares
+the history with the sessions that are up, and marks the sessions that have ended.
 """
 
 import fcntl
@@ -42,7 +42,7 @@ _NO_BOOT = "none"
 
 
 def start(core_socket: Path, path: Path, pool: ThreadPool) -> None:
-    """Start greenlets that record until the process ends."""
+    """Start the greenlets that record the history until the process exits."""
     core = CoreClient(Client(core_socket))
     for recorder, what, suffix in (
         (SessionRecorder(core, Events(core), path, pool), "sessions", ".lock"),
@@ -63,15 +63,16 @@ class SessionRecorder:
         self._trimmed_at = -_TRIM_SECONDS
 
     def record(self) -> None:
-        """Record until the stream of the core ends, or the file is replaced. Raises CoreUnavailable, OSError
-        and sqlite3.Error."""
+        """Record sessions until the core ends the stream or the file is replaced. Raises CoreUnavailable,
+        OSError and sqlite3.Error."""
         with use_writer(SessionWriter, self._path, self._pool) as writer:
             place = on_thread(self._pool, writer.read_place)
             while writer.is_current:
                 place = self._follow(writer, place)
 
     def _follow(self, writer: SessionWriter, place: FeedPlace | None) -> FeedPlace | None:
-        """Record events up to the next hole or fault, and return the place after them."""
+        """Record events up to the next gap, or until the file is replaced. Return the position of the last
+        recorded event."""
         after = (_NO_BOOT, 0) if place is None else (place.boot_id, place.sequence)
         for batch in self._events.follow_after(*after):
             if batch.gap:
@@ -85,8 +86,9 @@ class SessionRecorder:
         return place
 
     def _compare(self, writer: SessionWriter, batch: EventsReply, same_run: bool) -> FeedPlace:
-        """Close a hole, and return the place before the events that the core still holds. They come next:
-        those that the history has change nothing. `same_run` is False after a restart of the core."""
+        """Close a gap: compare the history with the sessions that are up. Return the position before the
+        oldest event that the core still has. These events come next, and events that the history already has
+        change nothing. `same_run` is False after a restart of the core."""
         place = FeedPlace(batch.boot_id, batch.oldest - 1, int(time.time()))
         on_thread(self._pool, writer.begin_comparison)
         cursor = None
@@ -119,8 +121,8 @@ class SessionRecorder:
 
 
 class SingleWorker:
-    """Runner of a recorder: calls `record` while this process has the lock, again after each fault. `what`
-    names the records in the log."""
+    """Runner of a recorder: calls `record` while this process has the lock, and again after each failure.
+    `what` is the name of the records in log lines."""
 
     def __init__(self, record: Callable[[], None], what: str, lock: Path) -> None:
         self._record = record
@@ -136,7 +138,7 @@ class SingleWorker:
             pass
 
     def _record_if_alone(self) -> Iterator[None]:
-        """Record, if no other worker does."""
+        """Call `record` unless another worker has the lock."""
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         is_alone = False
         try:

@@ -1,8 +1,8 @@
-"""Sessions in the history: their writer, and searches for them.
+"""Sessions in the history: the writer of sessions, and searches for sessions.
 
-A batch of events and the place of the last event are one commit. After a kill or a power cut the writer
-continues behind that place, and the core gives the later events again: so a commit need not wait for the
-disk.
+One commit stores a batch of events together with the position of the last event. After a kill or a power cut,
+the writer continues after that position, and the core sends the later events again. So a commit need not wait
+for the disk.
 """
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
@@ -178,8 +178,8 @@ _read_start, _read_end = attrgetter(*AT_START), attrgetter(*AT_END)
 
 
 def prepare(path: Path) -> None:
-    """Make the database, so that it can be read before anything was recorded. An error is logged: the service
-    runs without a history, too."""
+    """Create the database, so that the database can be read before any record exists. An error is only
+    logged, because the service also works without a history."""
     try:
         SessionWriter(path).close()
     except (OSError, sqlite3.Error) as error:
@@ -187,8 +187,8 @@ def prepare(path: Path) -> None:
 
 
 class FeedPlace(NamedTuple):
-    """Last event of the core that is in the history, and the time when the core was last heard, epoch
-    seconds."""
+    """Position in the core's events: the last event that is in the history, and the time when the core last
+    sent a batch, in epoch seconds."""
 
     boot_id: str
     sequence: int
@@ -196,9 +196,9 @@ class FeedPlace(NamedTuple):
 
 
 class SessionWriter(HistoryWriter):
-    """Writer of sessions, which also trims the failed sign-ons and the traffic, and remembers when the clock
-    was set back. `steady` gives the seconds of a clock that is never set. `made` is the time when the program
-    was installed, epoch seconds: a clock that tells an earlier time is not set yet."""
+    """Writer of sessions. The writer also trims the failed sign-ons and the traffic, and records when the
+    clock was set back. `steady` returns the seconds of a clock that is never set. `made` is the time when the
+    program was installed, in epoch seconds: a wall clock with an earlier time has not been set yet."""
 
     repairs = True
 
@@ -214,13 +214,13 @@ class SessionWriter(HistoryWriter):
         self._lost_count = 0
 
     def read_place(self) -> FeedPlace | None:
-        """Return the last event of the core that is in the history."""
+        """Return the position of the last event that is in the history, or None for a new history."""
         row = self._connection.execute("SELECT boot_id, sequence, at FROM place").fetchone()
         return FeedPlace(*row) if row else None
 
     def add(self, events: Sequence[SessionEvent], place: FeedPlace) -> None:
-        """Add events and set the place, all or nothing. An event that the history has already changes
-        nothing."""
+        """Add all events and set the position, or change nothing after an error. Events that the history
+        already has change nothing."""
         self._require_room()
         with self._write():
             for event in events:
@@ -234,7 +234,8 @@ class SessionWriter(HistoryWriter):
             self._set_place(place)
 
     def begin_comparison(self) -> None:
-        """Begin a comparison with the sessions that are up: each is given once to `compare`."""
+        """Begin a comparison with the sessions that are up. The caller then passes each of these sessions to
+        `compare` once."""
         self._lost_count = 0
         self._connection.executescript(
             "DROP TABLE IF EXISTS temp.listed;"
@@ -242,7 +243,7 @@ class SessionWriter(HistoryWriter):
         )
 
     def compare(self, sessions: Sequence[SessionSummary], now: int) -> None:
-        """Add the sessions that the history lacks. `now` is epoch seconds."""
+        """Add the sessions that are missing in the history. `now` is epoch seconds."""
         with self._write():
             place = self.read_place()
             heard = place.at if place else 0
@@ -254,8 +255,8 @@ class SessionWriter(HistoryWriter):
                 self._start(session, started, now)
 
     def end_comparison(self, place: FeedPlace) -> int:
-        """End the sessions that were not compared: they ended in the hole since the last place. Return the
-        number of sessions whose end is unknown."""
+        """End all sessions that were not passed to `compare`: they ended after the last position. Return the
+        number of sessions whose end time is unknown."""
         with self._write():
             self._lose(_LOSE_UNLISTED, place.at)
             self._set_place(place)
@@ -263,8 +264,8 @@ class SessionWriter(HistoryWriter):
         return self._lost_count
 
     def trim(self, limits: HistoryLimits, now: int) -> bool:
-        """Remove some of the oldest ended sessions, changes of rates, failed sign-ons and samples of the
-        traffic, where there are too many or too old ones. Return True if there may be more of them."""
+        """Remove some of the oldest ended sessions, rate changes, failed sign-ons and traffic samples if the
+        history is too large or they are too old. Return True if more rows may have to be removed."""
         size = limits.mebibytes << 20
         log = min(size * _LOG_EIGHTHS // 8, _MAX_LOG_BYTES)
         self._log_bytes = log // 2
@@ -299,7 +300,8 @@ class SessionWriter(HistoryWriter):
         return bool(removed or rates or failures or has_more)
 
     def _start(self, session: SessionEvent | SessionSummary, started: int, now: int | None = None) -> int:
-        """Add a session unless the history has it, and return its number. Times are epoch seconds."""
+        """Insert a session unless the history has the session, and return its number. Times are epoch
+        seconds."""
         username = self._number_text(session.username)
         known = self._connection.execute(
             "SELECT number FROM session WHERE id = ? AND started = ? AND username = ?",
@@ -338,13 +340,14 @@ class SessionWriter(HistoryWriter):
         self._connection.execute(_INSERT_RATE, (number, event.at, event.sequence, *rates))
 
     def _find_up(self, id: int, started: int) -> int | None:
-        """Return the number of the session of this id that is up, also if its start has moved with the
-        clock."""
+        """Return the number of the session with this id that is up, or None. The start time in the history
+        may differ, because the clock may have been set."""
         row = self._connection.execute(_SELECT_UP, (id, started)).fetchone()
         return int(row[0]) if row else None
 
     def _lose(self, update: str, now: int, id: int | None = None) -> None:
-        """End sessions whose end is unknown: `update` says which, `now` is epoch seconds."""
+        """End sessions whose end time is unknown. `update` is the statement that selects these sessions;
+        `now` is epoch seconds."""
         place = self.read_place()
         values = {"now": now, "seen": place.at if place else 0, "id": id}
         self._lost_count += self._connection.execute(update, values).rowcount
@@ -363,8 +366,9 @@ class SessionWriter(HistoryWriter):
         self._connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?, ?)", place)
 
     def _follow_clock(self, place: FeedPlace) -> None:
-        """Remember a step back of the clock since the last place. A step forward corrects the last step back:
-        the clock was behind after that, for example in a boot before the network gave the time."""
+        """Record a step back of the clock since the last position. A step forward moves the last step back
+        instead: the clock was behind until now, for example in a boot before the network provided the
+        time."""
         last, ahead = self.read_place(), place.at - self._steady()
         if self._wall_minus_steady is not None and ahead - self._wall_minus_steady > _MIN_STEP_SECONDS:
             self._connection.execute(_MOVE_LAST_STEP, (round(ahead - self._wall_minus_steady),))
@@ -375,8 +379,8 @@ class SessionWriter(HistoryWriter):
 
 
 class HistoryFilter(NamedTuple):
-    """Filter of sessions: all conditions must hold. Times are Unix epoch seconds. Addresses have the form
-    that `base.texts` gives them."""
+    """Filter for sessions: all conditions must hold. Times are Unix epoch seconds. Addresses have the normal
+    form of `base.texts`."""
 
     id: int | None = None
     #: `pppoe` or `dhcp`.
@@ -397,15 +401,16 @@ class HistoryFilter(NamedTuple):
 
     @property
     def is_for_subscriber(self) -> bool:
-        """True if records with wrong times are wanted, too. Otherwise they would be the newest for years."""
+        """True if the filter also matches records with wrong times. In other lists, such records would be the
+        newest ones for years."""
         return any((self.id, self.username, self.mac_address, self.ip_address, self.search))
 
 
 def find_sessions(
     connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | None
 ) -> FoundPage[PastSession]:
-    """Return the matching sessions, the newest first: a page of them, or all. Raises Invalid for a wrong
-    cursor, and ListTooLarge."""
+    """Return the matching sessions, newest first: one page, or all sessions if `page` is None. Raises Invalid
+    for a wrong cursor, and ListTooLarge."""
     conditions, values = _list_conditions(connection, wanted)
     if page is not None and page.cursor is not None:
         conditions.append("(started, session.number) < (?, ?)")
@@ -427,7 +432,8 @@ def find_sessions(
 def find_flapping(
     connection: sqlite3.Connection, since: float, until: float, limit: int
 ) -> list[FlappingSubscriber]:
-    """Return the subscribers with the most sessions that started in the window, and more than one."""
+    """Return the subscribers that started the most sessions in the window, and at least two. `since` and
+    `until` are epoch seconds."""
     rows = connection.execute(_FLAPPING, (since, until, limit))
     return [
         FlappingSubscriber(
@@ -438,7 +444,7 @@ def find_flapping(
 
 
 def _list_conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> tuple[list[str], list[Any]]:
-    """Return the conditions of a filter in SQL, and their values."""
+    """Return the SQL conditions of a filter, and the values to bind."""
     interface = f"(session.interface = {NUMBER_OF_TEXT} OR session.access = {NUMBER_OF_TEXT})"
     conditions, values = list_required(
         [
@@ -465,7 +471,7 @@ def _list_conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> t
 
 
 def _match_search(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[Condition]:
-    """Yield a condition for each meaning of a search text."""
+    """Yield an SQL condition for each possible meaning of a search text."""
     # A number with few digits is a part of a name here: the history has no other search for it.
     name = wanted.name or wanted.short_name
     if name is not None:
@@ -489,7 +495,7 @@ def _match_search(connection: sqlite3.Connection, wanted: SearchText) -> Iterato
 
 
 def _match_address(address: str) -> Condition:
-    """Return the condition that a session had this address."""
+    """Return the SQL condition that a session had this address."""
     if ":" not in address:
         return "ip = ?", [encode_ipv4(address)]
     around = list(find_enclosing_keys(ipv6.address(address)))
@@ -500,8 +506,9 @@ def _match_address(address: str) -> Condition:
 def _read_networks(
     connection: sqlite3.Connection, numbers: Sequence[int]
 ) -> Mapping[int, list[tuple[bytes, int]]]:
-    """Return the networks of sessions, with their kinds, by the number of the session. Read them in one
-    query: a query for each of many sessions would keep other threads from the interpreter."""
+    """Return a map from the number of each session to the networks of the session, each with its kind. One
+    query reads the networks of all sessions: many queries would block the other threads of the
+    interpreter."""
     query = "SELECT session, network, kind FROM network WHERE session IN (SELECT value FROM json_each(?))"
     found: dict[int, list[tuple[bytes, int]]] = {}
     for number, key, kind in connection.execute(query, (json.encode(numbers).decode(),)):

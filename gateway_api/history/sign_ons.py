@@ -1,7 +1,7 @@
-"""Failed sign-ons in the history: their writer, their recorder, and searches for them.
+"""Failed sign-ons in the history: their writer, their recorder, and searches for failed sign-ons.
 
-Routers try again for as long as they are on, so attempts that follow one another are one row. A batch and the
-place of its last failure are one commit, as for sessions.
+A router repeats a failed sign-on for as long as the router is on, so consecutive attempts are one row. One
+commit stores a batch together with the position of its last failure, as for sessions.
 """
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
@@ -71,7 +71,7 @@ _NEWEST_FIRST = "ORDER BY began DESC, failed.number DESC LIMIT ?"
 
 
 class SignOnPlace(NamedTuple):
-    """Last failure at the core that is in the history."""
+    """Position in the core's failed sign-ons: the last failure that is in the history."""
 
     boot_id: str
     sequence: int
@@ -85,12 +85,12 @@ class SignOnWriter(HistoryWriter):
     """Writer of failed sign-ons."""
 
     def read_place(self) -> SignOnPlace | None:
-        """Return the last failure at the core that is in the history."""
+        """Return the position of the last failure that is in the history, or None for a new history."""
         row = self._connection.execute("SELECT boot_id, sequence FROM sign_on_place").fetchone()
         return SignOnPlace(*row) if row else None
 
     def add(self, failures: Sequence[FailedSignOn], place: SignOnPlace) -> None:
-        """Add failures and set the place, all or nothing."""
+        """Add all failures and set the position, or change nothing after an error."""
         self._require_room()
         with self._write():
             for failure in failures:
@@ -115,8 +115,8 @@ class SignOnWriter(HistoryWriter):
 
 
 def trim(connection: sqlite3.Connection, before: int, most: int) -> list[tuple[int | None, ...]]:
-    """Remove some rows: those whose last attempt was `before` a time, and the oldest of more than `most`
-    rows. Return the numbers of their texts."""
+    """Remove some of the rows whose last attempt was before `before`, in epoch seconds, and some of the
+    oldest rows if there are more than `most`. Return the numbers of the texts of each removed row."""
     removed = []
     for rows in _SELECT_OLD, _SELECT_TOO_MANY:
         removed += connection.execute(
@@ -127,7 +127,8 @@ def trim(connection: sqlite3.Connection, before: int, most: int) -> list[tuple[i
 
 
 class SignOnRecorder:
-    """Recorder of failed sign-ons, which follows the core. `pause` takes seconds."""
+    """Recorder of failed sign-ons, which follows the core's stream of failures. `pause` waits for a number of
+    seconds."""
 
     def __init__(
         self, core: CoreClient, path: Path, pool: ThreadPool, pause: Callable[[float], None] = gevent.sleep
@@ -139,8 +140,8 @@ class SignOnRecorder:
         self._warned = False
 
     def record(self) -> None:
-        """Record until the stream of the core ends, or the file is replaced. Raises CoreUnavailable, OSError
-        and sqlite3.Error."""
+        """Record failed sign-ons until the core ends the stream or the file is replaced. Raises
+        CoreUnavailable, OSError and sqlite3.Error."""
         with use_writer(SignOnWriter, self._path, self._pool) as writer:
             place = on_thread(self._pool, writer.read_place) or _NO_PLACE
             while writer.is_current:
@@ -153,7 +154,8 @@ class SignOnRecorder:
                     self._pause(UNTIL_ANOTHER_CORE_SECONDS)
 
     def _follow(self, writer: SignOnWriter, place: SignOnPlace) -> SignOnPlace:
-        """Record up to the next hole, and return the place after it."""
+        """Record failures up to the next gap, or until the file is replaced. Return the position after the
+        last recorded failure or after the gap."""
         for batch in self._core.follow(SubscribeFailedSignOns(*place)):
             self._warned = False
             if batch.gap:
@@ -170,7 +172,7 @@ class SignOnRecorder:
 
 
 class SignOnFilter(NamedTuple):
-    """Filter of failed sign-ons: all conditions must hold. Times are Unix epoch seconds."""
+    """Filter for failed sign-ons: all conditions must hold. Times are Unix epoch seconds."""
 
     type: str | None = None
     username: str | None = None
@@ -186,14 +188,14 @@ class SignOnFilter(NamedTuple):
 
     @property
     def is_for_subscriber(self) -> bool:
-        """True if records with wrong times are wanted, too."""
+        """True if the filter also matches records with wrong times."""
         return any((self.username, self.mac_address, self.search))
 
 
 def find_failed_sign_ons(
     connection: sqlite3.Connection, wanted: SignOnFilter, page: Page
 ) -> FoundPage[FailedSignOns]:
-    """Return a page of the matching failed sign-ons, the newest first. Raises Invalid for a wrong cursor."""
+    """Return a page of the matching failed sign-ons, newest first. Raises Invalid for a wrong cursor."""
     conditions, values = _list_conditions(connection, wanted)
     if not wanted.is_for_subscriber:
         conditions.append(f"NOT {WRONG_FAILURE}")
@@ -210,13 +212,13 @@ def find_failed_sign_ons(
 
 
 def read_failed_sign_ons(connection: sqlite3.Connection, number: int) -> FailedSignOns:
-    """Return the failed sign-ons with this number, which must exist."""
+    """Return the record with this number. The row must exist."""
     query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE failed.number = ?"
     return _make_record(connection.execute(query, (number,)).fetchone())
 
 
 def _list_conditions(connection: sqlite3.Connection, wanted: SignOnFilter) -> tuple[list[str], list[Any]]:
-    """Return the conditions of a filter in SQL, and their values."""
+    """Return the SQL conditions of a filter, and the values to bind."""
     conditions, values = list_required(
         [
             ("lower(type) = ?", wanted.type),
@@ -235,8 +237,8 @@ def _list_conditions(connection: sqlite3.Connection, wanted: SignOnFilter) -> tu
 
 
 def _match_search(connection: sqlite3.Connection, wanted: SearchText) -> Iterator[Condition]:
-    """Yield a condition for each meaning of a search text. A failed sign-on has neither an id nor an IP
-    address."""
+    """Yield an SQL condition for each possible meaning of a search text. A failed sign-on has neither an id
+    nor an IP address."""
     name = wanted.name or wanted.short_name
     if name is not None:
         columns = ["failed.username"] if wanted.key is None else ["failed.username", "failed.access"]
@@ -246,7 +248,7 @@ def _match_search(connection: sqlite3.Connection, wanted: SearchText) -> Iterato
 
 
 def _make_record(row: Sequence[Any]) -> FailedSignOns:
-    """Return the record of a row with the `_COLUMNS`, which are in the order of the fields of the record."""
+    """Return the record of a row with the `_COLUMNS`, whose order is the order of the record's fields."""
     _, type, username, mac, *others, is_wrong = row
     clock = ClockState.UNSET if is_wrong else ClockState.SET
     return FailedSignOns(*(type, username, None if mac is None else decode_mac(mac), *others, clock))

@@ -1,4 +1,4 @@
-"""Traffic of all trunks in the history: its writer, its recorder, and its samples over time."""
+"""Total traffic of all trunks in the history: writer, recorder, and samples over time."""
 
 import math
 import sqlite3
@@ -37,8 +37,8 @@ WHERE at >= :since AND at < :until GROUP BY began ORDER BY began
 
 
 class TrafficSpan(NamedTuple):
-    """Span of time from `since` until before `until`, epoch seconds, with one sample for each `step` seconds.
-    None means as many samples as a chart shows."""
+    """Time span from `since` to `until`, in epoch seconds; `until` is excluded. One sample is returned for
+    each `step` seconds. A step of None returns as many samples as a chart shows."""
 
     since: float
     until: float
@@ -46,14 +46,15 @@ class TrafficSpan(NamedTuple):
 
 
 class TrafficSamples(NamedTuple):
-    """Samples of a span, the oldest first, each the mean of `step_seconds`."""
+    """Samples of a time span, oldest first. Each sample is the mean of `step_seconds`."""
 
     samples: list[TrafficSample]
     step_seconds: int
 
 
 def read_traffic(connection: sqlite3.Connection, span: TrafficSpan) -> TrafficSamples:
-    """Return the mean of each step that has a sample. Raises Invalid for too many steps."""
+    """Return the mean traffic of each step, without the steps that have no sample. Raises Invalid for too
+    many steps."""
     seconds = max(0.0, span.until - span.since)
     step = span.step or SAMPLE_SECONDS * max(1, math.ceil(seconds / _USUAL_SAMPLES / SAMPLE_SECONDS))
     if seconds / step > MAX_SAMPLES:
@@ -64,10 +65,10 @@ def read_traffic(connection: sqlite3.Connection, span: TrafficSpan) -> TrafficSa
 
 
 class TrafficWriter(HistoryWriter):
-    """Writer of samples. There are no rows for times that nobody sampled."""
+    """Writer of traffic samples. Times without a sample have no row."""
 
     def add(self, sample: TrafficSample) -> None:
-        """Add a sample, in place of another one of the same second."""
+        """Insert a sample, or replace the sample of the same second."""
         self._require_room()
         row = sample.at, sample.down_bps, sample.up_bps
         with self._write():
@@ -75,8 +76,8 @@ class TrafficWriter(HistoryWriter):
 
 
 def trim(connection: sqlite3.Connection, before: int, most: int) -> bool:
-    """Remove some samples: those of `before` a time, and the oldest of more than `most` samples. Return True
-    if there may be more of them."""
+    """Remove some of the samples before `before`, in epoch seconds, and some of the oldest samples if there
+    are more than `most`. Return True if more samples may have to be removed."""
     oldest = connection.execute(
         "SELECT at FROM traffic ORDER BY at DESC LIMIT 1 OFFSET ?", (most - 1,)
     ).fetchone()
@@ -87,16 +88,17 @@ def trim(connection: sqlite3.Connection, before: int, most: int) -> bool:
 
 
 class TrunkCounters(NamedTuple):
-    """Counters of each trunk by name. `steady` is seconds on a clock that is never set, `uptime` those of the
-    core."""
+    """Counters of each trunk, by name. `steady` is the time of the reading on a clock that is never set, and
+    `uptime` is the core's uptime, both in seconds."""
 
     steady: float
     uptime: int
     trunks: Mapping[str, InterfaceStats]
 
     def make_sample(self, before: "TrunkCounters", at: int) -> TrafficSample | None:
-        """Return the mean traffic since earlier counters, for the time `at`. None if the time between was too
-        long, or if counters began at 0 in it: those of one trunk, or all with a restart of the core."""
+        """Return the mean traffic since earlier counters, as a sample for the time `at`. Return None if too
+        much time has passed, or if counters restarted from 0: the counters of one trunk, or all counters
+        after a restart of the core."""
         seconds = self.steady - before.steady
         was_restarted = self.uptime - before.uptime < seconds - _ROUNDING_SECONDS
         if was_restarted or not 0 < seconds <= _MAX_SECONDS_APART:
@@ -115,8 +117,8 @@ class TrunkCounters(NamedTuple):
 
 
 class TrafficRecorder:
-    """Recorder of the traffic, which calls the core. `clock` gives epoch seconds, `steady` those of a clock
-    that is never set, `pause` takes seconds."""
+    """Recorder of the traffic, which polls the core. `clock` returns epoch seconds, `steady` returns the
+    seconds of a clock that is never set, and `pause` waits for a number of seconds."""
 
     def __init__(
         self,
@@ -135,8 +137,8 @@ class TrafficRecorder:
         self._pause = pause
 
     def record(self) -> None:
-        """Record until the core is unavailable, or the file is replaced. Raises CoreUnavailable, OSError and
-        sqlite3.Error."""
+        """Record samples until the file is replaced. Raises CoreUnavailable when the core is unavailable,
+        OSError and sqlite3.Error."""
         with use_writer(TrafficWriter, self._path, self._pool) as writer:
             before = self._read_counters()
             while writer.is_current:

@@ -1,17 +1,18 @@
-"""Delivery queue of a webhook, and its log. First attempts are in order, retries come after 5, 30 and 300 s.
+"""Delivery queue of a webhook, and the delivery log. First attempts are made in order; retries follow after
+5, 30 and 300 seconds.
 
-Each queue has a thread, so that a slow or dead receiver delays no other. A receiver that fails three times
-in a row is paused. Without a pause, a receiver that rejects at once would keep its thread busy, and all
-threads share one interpreter.
+Each queue has a thread, so that a slow or dead receiver does not delay other receivers. After three failures
+in a row, the receiver is paused. Without a pause, a receiver that rejects every message at once would keep
+its thread busy, and all threads share one interpreter.
 
-A pause delays first attempts only, as the contract fixes the times of retries. When it is over, the oldest
-message without an attempt is sent, as a probe: the first of the four attempts of this message. If the probe
-fails, the next pause begins, of 5, 10 and then always 15 s. Any success ends the pause, of a retry or a test,
-too: all messages without an attempt follow at once, in order.
+A pause delays only first attempts, because the contract fixes the times of retries. At the end of a pause,
+the oldest message without an attempt is sent as a probe: this is the first of the message's four attempts. If
+the probe fails, the next pause begins: 5 seconds, then 10, then always 15. Any success ends the pause, also
+the success of a retry or a test. Then all messages without an attempt are sent at once, in order.
 
-Messages that wait for a first attempt are held once for all queues, in a backlog in which a queue has only
-its place. So a message takes the same memory however many receivers are dead, and to drop messages is to move
-a number.
+Messages that wait for a first attempt are stored once for all queues, in a backlog. A queue stores only its
+position in the backlog. So the memory of a message does not depend on the number of dead receivers, and a
+queue drops messages by moving its position.
 """
 
 import math
@@ -50,8 +51,9 @@ _MESSAGES_PER_TIDY = 1000
 
 
 class Backlog:
-    """Backlog of messages for queues, by number from 1 on. `clock` gives monotonic seconds. Queues share the
-    `lock`; a method that does not acquire the lock requires that the caller holds it."""
+    """Messages that wait for a first attempt, shared by several queues. Messages are numbered from 1. `clock`
+    returns monotonic seconds. The queues use the `lock` of the backlog, too. Methods that do not acquire the
+    lock themselves require that the caller holds it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -63,7 +65,7 @@ class Backlog:
         self.newest = 0
 
     def offer(self, messages: Iterable[WebhookMessage]) -> None:
-        """Add messages in their order, if there is a queue. Acquires the lock."""
+        """Append messages in order, unless no queue has joined. Acquires the lock."""
         with self.lock:
             if not self._queues:
                 return
@@ -79,20 +81,20 @@ class Backlog:
                 self._free_messages()
 
     def join(self, queue: "DeliveryQueue") -> None:
-        """Add a queue, which gets messages from now on. Acquires the lock."""
+        """Add a queue, which receives the messages that arrive from now on. Acquires the lock."""
         with self.lock:
             queue.place = self.newest
             self._queues.append(queue)
 
     def leave(self, queue: "DeliveryQueue") -> None:
-        """Remove a queue, if it has joined."""
+        """Remove a queue. Do nothing if the queue has not joined."""
         if queue in self._queues:
             self._queues.remove(queue)
             self._free_messages()
 
     def get(self, number: int) -> tuple[float, WebhookMessage]:
-        """Return the arrival of a message in seconds, and the message. The number is higher than the place of
-        some queue."""
+        """Return the arrival time of a message, in monotonic seconds, and the message. The number must be
+        higher than the position of at least one queue."""
         return self._held[number - self.newest - 1]
 
     def _free_messages(self) -> None:
@@ -105,13 +107,13 @@ class Backlog:
 
 
 class Pause:
-    """Pause of one receiver, which the first success ends. Times are monotonic seconds."""
+    """Pause of one receiver. The first successful attempt ends the pause. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self.end()
 
     def end(self) -> None:
-        """End the pause, after an attempt that succeeded."""
+        """End the pause after a successful attempt."""
         self._failures = 0
         #: The length of the pause, 0 without a pause.
         self._seconds = 0.0
@@ -119,7 +121,7 @@ class Pause:
         self.until = -math.inf
 
     def add_failure(self, now: float, *, probe: bool) -> float | None:
-        """Count an attempt that failed. Return the seconds of the pause that begins, None if no pause
+        """Count a failed attempt. Return the length of the pause that begins, in seconds, or None if no pause
         begins."""
         self._failures += 1
         if self._failures < PAUSE_AFTER or (self._seconds and not probe):
@@ -145,7 +147,7 @@ class _WaitingMessage:
 
 @dataclass
 class MessageCounts:
-    """Counts of messages since the webhook was registered."""
+    """Numbers of messages since the webhook was registered."""
 
     delivered: int = 0
     failed: int = 0
@@ -155,7 +157,7 @@ class MessageCounts:
 
 class DeliveryQueue:
     """Queue that delivers the messages of a backlog with `send`, in the thread that calls `run`. `clock`
-    gives monotonic seconds, `wall` epoch seconds."""
+    returns monotonic seconds, `wall` returns epoch seconds."""
 
     def __init__(
         self,
@@ -191,27 +193,28 @@ class DeliveryQueue:
         backlog.join(self)
 
     def __len__(self) -> int:
-        """Return the number of messages that wait."""
+        """Return the number of waiting messages."""
         with self._changed:
             self.make_room()
             return sum(self._count_waiting())
 
     @property
     def counts(self) -> MessageCounts:
-        """Counts of this moment."""
+        """The present numbers of messages."""
         with self._changed:
             self.make_room()
             return replace(self._counts)
 
     def test(self, message: WebhookMessage) -> None:
-        """Add a message for this receiver alone, which is also sent in a pause, and may end the pause."""
+        """Add a test message for this receiver only. The message is sent even during a pause, and its success
+        ends the pause."""
         with self._changed:
             if not self._closed:
                 self._own[0].append(_WaitingMessage(self._clock(), self._backlog.newest, message))
                 self.wake()
 
     def close(self) -> None:
-        """End `run`, after the attempt in progress. The messages that wait are dropped."""
+        """Drop all waiting messages, and make `run` return after the present attempt."""
         with self._changed:
             self._closed = True
             for line in self._own:
@@ -221,25 +224,26 @@ class DeliveryQueue:
             self.wake()
 
     def read_log(self) -> list[Delivery]:
-        """Return the last deliveries, the newest first."""
+        """Return the entries of the delivery log, newest first."""
         with self._changed:
             self.make_room()
             return list(reversed(self._log))
 
     def run(self) -> None:
-        """Deliver until the queue is closed."""
+        """Deliver messages until the queue is closed."""
         while (one := self._take()) is not None:
             started = self._wall()
             self._settle(one, self._send(one.message), started)
 
     def wake(self) -> None:
-        """End the wait for a message. The caller holds the lock."""
+        """Wake the thread that waits for a message. The caller holds the lock."""
         self._changed.notify()
 
     def make_room(self) -> None:
-        """Drop the oldest messages when too many wait: messages for a retry or messages in the backlog,
-        whichever are more. So a few retries drop no new message, and a message that failed once has its
-        retries while the queue of a dead receiver is full. The caller holds the lock."""
+        """Drop the oldest messages if too many wait. Drop from the larger group: the messages that wait for a
+        retry, or the messages in the backlog. So a few retries push out no new message, and a message that
+        failed once keeps its retries while the backlog of a dead receiver is full. The caller holds the
+        lock."""
         is_quick = self._clock() < self._quick_until
         limit = MAX_WAITING_IN_BURST if is_quick else MAX_WAITING
         while not self._closed and (excess := sum(waiting := self._count_waiting()) - limit) > 0:
@@ -259,11 +263,12 @@ class DeliveryQueue:
             self._record(Delivery(oldest.id, oldest.event, attempts, DeliveryResult.DROPPED, dropped=dropped))
 
     def _count_waiting(self) -> tuple[int, int]:
-        """Return the number of messages that wait for a retry or are tests, and the number in the backlog."""
+        """Return two numbers: tests and messages that wait for a retry, and messages in the backlog."""
         return sum(map(len, self._own)), self._backlog.newest - self.place if not self._closed else 0
 
     def _take(self) -> _WaitingMessage | None:
-        """Wait for the next message that is due, and return it. None: the queue is closed."""
+        """Wait until a message is due, remove the message from the queue and return it. Return None if the
+        queue is closed."""
         with self._changed:
             while not self._closed:
                 self.make_room()
@@ -282,7 +287,7 @@ class DeliveryQueue:
             return None
 
     def _peek(self) -> _WaitingMessage | None:
-        """Return the message that is due first, or None."""
+        """Return the message that is due first, or None if no message waits."""
         heads = [line[0] for line in self._own if line]
         if self.place < self._backlog.newest:
             arrived, message = self._backlog.get(self.place + 1)

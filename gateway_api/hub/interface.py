@@ -1,5 +1,5 @@
-"""The contract `org.gatewayapi.hub` between the workers of the API and the hub, which delivers to
-webhooks; and its client."""
+"""The contract `org.gatewayapi.hub` between the API's workers and the hub, which delivers messages to
+webhooks; and the client of the hub."""
 
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ LOGGED = 100
 
 
 class DeliveryResult(Enumeration):
-    """Result of an attempt."""
+    """Result of an attempt to deliver a message."""
 
     DELIVERED = "delivered", "The receiver accepted the message."
     FAILED = "failed", "The attempt failed."
@@ -59,7 +59,7 @@ class WebhookState(Enumeration):
 
 
 class Webhook(Record, frozen=True):
-    """Receiver of events, registered or declared."""
+    """Receiver of events, registered by a request or declared in the configuration."""
 
     id: WebhookId
     url: Url
@@ -111,18 +111,18 @@ class WebhookCounts(Record, frozen=True):
 
 
 class GetCounts(Method[WebhookCounts], frozen=True):
-    """Return the numbers of webhooks and of messages, waiting and past."""
+    """Return the number of webhooks, and the numbers of waiting, delivered, failed and dropped messages."""
 
 
 class WebhooksReply(Record, frozen=True):
-    """Webhooks of the hub."""
+    """List of the hub's webhooks."""
 
     webhooks: Annotated[tuple[Webhook, ...], about("All webhooks, the oldest first.")]
     count: Annotated[int, count("How many there are.", 1)]
 
 
 class ListWebhooks(Method[WebhooksReply], frozen=True):
-    """List all webhooks, the oldest first."""
+    """List all webhooks, oldest first."""
 
 
 class WebhookReply(Record, frozen=True):
@@ -136,7 +136,7 @@ class GetWebhook(Method[WebhookReply], frozen=True):
 
 
 class AddWebhook(Method[WebhookReply], frozen=True):
-    """Register a receiver."""
+    """Register a webhook."""
 
     url: Url
     events: Events
@@ -150,8 +150,8 @@ class AddWebhook(Method[WebhookReply], frozen=True):
 
 
 class RemoveWebhook(Method[WebhookReply], frozen=True):
-    """Delete a registration, and all messages that wait for it. The reply has its last record. Fails for a
-    declared webhook."""
+    """Delete a registered webhook and its waiting messages. The reply contains the last record of the
+    webhook. Fails for a declared webhook."""
 
     id: WebhookId
 
@@ -174,20 +174,21 @@ class TestReply(Record, frozen=True):
 
 
 class TestWebhook(Method[TestReply], frozen=True):
-    """Send a test message, with retries like any other. The message is sent during a pause, too, and may end
-    the pause."""
+    """Send a test message, with the same retries as other messages. The message is sent even during a pause,
+    and its success ends the pause."""
 
     id: WebhookId
 
 
 class WebhookNotFoundError(Failure, frozen=True):
-    """No webhook has that id."""
+    """Error about a webhook: no webhook has that id."""
 
     id: WebhookId
 
 
 class WebhookDeclaredError(Failure, frozen=True):
-    """The configuration declares the webhook: only a commit can remove it."""
+    """Refusal to remove a webhook: the configuration declares the webhook, and only a commit can remove
+    it."""
 
     path: Annotated[
         str, about("Its path in the configuration.", 'api.webhooks.receivers."https://noc.example/hook"')
@@ -195,7 +196,7 @@ class WebhookDeclaredError(Failure, frozen=True):
 
 
 class TooManyWebhooksError(Failure, frozen=True):
-    """The number of registrations is at its limit."""
+    """Refusal to add a webhook: the number of registered webhooks is at its limit."""
 
     most: Annotated[int, about("The limit.", 100)]
 
@@ -210,8 +211,8 @@ HUB = Contract(
 
 
 class Hub(ContractClient):
-    """Client of the hub. Methods raise HubUnavailable, NotFound for an unknown webhook, and Conflict for one
-    webhook too many, or for the removal of a declared webhook."""
+    """Client of the hub. Methods raise HubUnavailable, NotFound for an unknown webhook, and Conflict if there
+    are too many webhooks or if a declared webhook would be removed."""
 
     contract, unavailable = HUB, HubUnavailable
 

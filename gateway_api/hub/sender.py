@@ -1,13 +1,13 @@
-"""Messages to webhooks, and their sender: it signs them, and sends them to one receiver, at addresses that
-are not denied. Every attempt ends by its deadline.
+"""Messages to webhooks, and their sender. The sender signs each message and sends it to one receiver, but
+never to a denied address. Each attempt ends at its deadline.
 
-OpenSSL has locks for the whole process, and Python calls OpenSSL without the interpreter's lock. A fork in
-the middle of such a call would give its child a lock that nobody releases: the child hangs when it uses TLS.
-So a fork waits for the call that runs. No call waits for a peer, because sockets do not block during a call.
-Read in CPython 3.11: which methods of `_ssl` release the interpreter's lock.
+OpenSSL has process-wide locks, and Python releases the interpreter's lock while it calls OpenSSL. If the
+process forked during such a call, the child would inherit a lock that nobody releases, and would hang when it
+uses TLS. So a fork waits for the end of the call. No call waits for a peer, because sockets do not block
+during a call. The list of `_ssl` methods that release the interpreter's lock was read in CPython 3.11.
 
 The sender uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), and of requests, read in
-2.34.2 (`HTTPAdapter`, for what an https URL requires). A test fails when their code changes.
+2.34.2 (`HTTPAdapter`, for the requirements of an https URL). A test fails when their code changes.
 """
 
 import base64
@@ -65,7 +65,7 @@ os.register_at_fork(
 
 
 class HubTlsSocket(ssl.SSLSocket):
-    """TLS connection to a receiver. The timeout of the socket is that of each call."""
+    """TLS connection to a receiver. The timeout of the socket applies to each call."""
 
     def do_handshake(self, block: bool = False) -> None:
         self._call_openssl(super().do_handshake)
@@ -77,7 +77,8 @@ class HubTlsSocket(ssl.SSLSocket):
         return self._call_openssl(lambda: super(HubTlsSocket, self).send(data, flags))
 
     def _call_openssl(self, call: Callable[[], T]) -> T:
-        """Repeat a call of OpenSSL until it needs nothing more from the peer. Raises TimeoutError."""
+        """Call an OpenSSL function, and repeat the call until OpenSSL no longer waits for the peer. Raises
+        TimeoutError."""
         timeout = self.gettimeout()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -106,13 +107,13 @@ class HubTlsSocket(ssl.SSLSocket):
 
 
 class HubTlsContext(ssl.SSLContext):
-    """TLS of connections to receivers."""
+    """TLS settings for connections to receivers."""
 
     sslsocket_class = HubTlsSocket
 
     @classmethod
     def make(cls) -> "HubTlsContext":
-        """Return a context for clients, which rejects a certificate without the host's name."""
+        """Return a client context that requires a certificate with the name of the host."""
         with _openssl:
             context = cls(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -136,7 +137,7 @@ class HubTlsContext(ssl.SSLContext):
 
 @dataclass(frozen=True, slots=True)
 class WebhookMessage:
-    """Message to webhooks. Every attempt sends the same `id` and the same `body`."""
+    """Message to webhooks. Every attempt sends the same `id` and `body`."""
 
     id: str
     event: str
@@ -144,21 +145,21 @@ class WebhookMessage:
 
 
 def make_message(boot_id: str, event: SessionEvent) -> WebhookMessage:
-    """Return the message about an event."""
+    """Return the message that reports an event of the core."""
     kind = EVENTS[event.event]
     body = kind.delivery(event.event, format_utc(event.at), kind.webhook_data.of(event))
     return WebhookMessage(f"{boot_id}-{event.sequence}", event.event, msgspec.json.encode(body))
 
 
 def make_test_message(now: float) -> WebhookMessage:
-    """Return a message that shows whether the receiver can be reached. `now` is epoch seconds."""
+    """Return a test message, which shows whether the receiver is reachable. `now` is epoch seconds."""
     body = TestDelivery("webhook.test", format_utc(int(now)), Empty())
     return WebhookMessage(f"test-{secrets.token_hex(8)}", body.event, msgspec.json.encode(body))
 
 
 def make_headers(message: WebhookMessage, secret: str | None, now: float) -> dict[str, str]:
-    """Return the headers of one attempt (Standard Webhooks), signed if there is a secret. `now` is epoch
-    seconds."""
+    """Return the headers of one attempt (Standard Webhooks). If there is a secret, the headers include the
+    signature. `now` is epoch seconds."""
     headers = {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
     if secret is not None:
         signed = f"{message.id}.{int(now)}.".encode() + message.body
@@ -169,8 +170,8 @@ def make_headers(message: WebhookMessage, secret: str | None, now: float) -> dic
 
 @dataclass(frozen=True)
 class AttemptResult:
-    """Result of an attempt. `status` is the receiver's HTTP status. Without a status, it is None, and `error`
-    is the reason."""
+    """Result of an attempt. `status` is the HTTP status of the receiver. If the receiver sent no status,
+    `status` is None and `error` is the reason."""
 
     status: int | None
     error: str | None
@@ -182,7 +183,8 @@ class AttemptResult:
 
 
 class DeniedNetworks:
-    """Networks that the running configuration denies. A call raises Denied while they are unknown."""
+    """Networks that the running configuration denies. A call returns them, or raises Denied while they are
+    unknown."""
 
     known: tuple[str, ...] | None = None
 
@@ -193,9 +195,9 @@ class DeniedNetworks:
 
 
 class Sender:
-    """Sender to one URL, one message at a time. It follows no redirect. `denied` returns networks that are
-    denied in addition to those that always are; `certificates` is a file of trusted CA certificates, None for
-    those of certifi."""
+    """Sender to one URL, which sends one message at a time and follows no redirects. `denied` returns the
+    networks that the configuration denies; some networks are always denied. `certificates` is a file with
+    trusted CA certificates; None uses the certificates of certifi."""
 
     def __init__(
         self, url: str, secret: str | None, denied: Callable[[], Iterable[str]], certificates: str | None
@@ -217,7 +219,7 @@ class Sender:
         self._cutting = threading.Lock()
 
     def send(self, message: WebhookMessage) -> AttemptResult:
-        """Make one attempt."""
+        """Make one attempt to send a message, and return the result."""
         began = time.monotonic()
         deadline = began + TIMEOUT
         self._set_deadline(deadline)
@@ -243,7 +245,8 @@ class Sender:
         return AttemptResult(status, error, time.monotonic() - began)
 
     def cut(self, now: float) -> None:
-        """End the attempt if its deadline has passed; for other threads. `now` is monotonic seconds."""
+        """End the present attempt if its deadline has passed. Other threads call this method. `now` is
+        monotonic seconds."""
         with self._cutting:
             if self._watched is None or self._deadline is None or now < self._deadline:
                 return
@@ -253,7 +256,7 @@ class Sender:
                 _log.debug("the connection to a receiver was closed already: %s", error)
 
     def close(self) -> None:
-        """Close the connection. The next attempt opens another."""
+        """Close the connection. The next attempt opens a new connection."""
         self._pool = self._peer = None
         self._adapter.close()
         if self._watched is not None:
@@ -299,7 +302,8 @@ class Sender:
         return self._pool
 
     def _finish(self, response: BaseHTTPResponse) -> None:
-        """Read a short body, and keep the connection. Otherwise close the connection."""
+        """Read a short body and keep the connection open. Close the connection if the body is long or
+        incomplete."""
         # RFC 9110 section 8.6: 204 has no Content-Length, and no body.
         length = "0" if response.status == 204 else response.headers.get("Content-Length", "")
         try:
@@ -323,7 +327,7 @@ class Sender:
 
 
 def _find_reason(failure: BaseException | None) -> str:
-    """Return the reason for a delivery log, without the texts of a library."""
+    """Return the reason of a failure for the delivery log. The reason contains no text of a library."""
     while failure is not None:
         for kind, reason in _REASONS:
             if isinstance(failure, kind):
@@ -335,8 +339,8 @@ def _find_reason(failure: BaseException | None) -> str:
 def connect(
     host: str, port: int, timeout: float, denied: Callable[[], Iterable[str]]
 ) -> tuple[socket.socket, Address]:
-    """Return a connection to the first address of the host that accepts one within `timeout` seconds, and
-    that address. Raises OSError and Denied."""
+    """Connect to the first address of the host that accepts a connection. Return the connection and the
+    address. `timeout` is in seconds, for all addresses together. Raises OSError and Denied."""
     deadline = time.monotonic() + timeout
     failure: OSError = OSError("the name has no address")
     for family, kind, protocol, _, place in _resolve(host, port, timeout):
@@ -359,7 +363,7 @@ def connect(
 
 
 def _resolve(host: str, port: int, timeout: float) -> list[Any]:
-    """Call getaddrinfo, which has no timeout of its own. Raises OSError."""
+    """Call getaddrinfo with a timeout in seconds; getaddrinfo itself has none. Raises OSError."""
     if parse_literal(host) is not None:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
@@ -383,8 +387,8 @@ def _resolve(host: str, port: int, timeout: float) -> list[Any]:
 
 
 class _FinalResponse(HTTPResponse):
-    """Final response of a receiver. http.client skips interim responses with 100 alone, and would take
-    another one for the final response (RFC 9110 section 15.2)."""
+    """Final response of a receiver. http.client skips only the interim response 100, and would return other
+    interim responses as the final response (RFC 9110 section 15.2)."""
 
     def begin(self) -> None:
         super().begin()
@@ -396,8 +400,8 @@ class _FinalResponse(HTTPResponse):
 
 
 class _OneWriteConnection(HTTPConnection):
-    """Connection that sends header and body of a request together. Separately, they would be two system calls
-    on either side, and each releases the interpreter's lock."""
+    """Connection that sends the header and body of a request in one system call. Two system calls would cost
+    time on both sides, because each call releases the interpreter's lock."""
 
     response_class = _FinalResponse
     _header: bytes | None = None
@@ -419,7 +423,8 @@ class _OneWriteConnection(HTTPConnection):
 
 
 class _Adapter(HTTPAdapter):
-    """Adapter of requests whose pools have one connection, which `connect` opens."""
+    """Adapter of requests in which each pool has one connection. The function `connect` opens the
+    connection."""
 
     def __init__(self, connect: Callable[[str, int], socket.socket]) -> None:
         self._connect = connect

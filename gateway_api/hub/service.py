@@ -1,9 +1,10 @@
-"""Hub of the webhooks, and its threads in gunicorn's arbiter.
+"""The hub, which delivers messages to webhooks, and the hub's threads in gunicorn's arbiter.
 
-A fork copies one thread and all descriptors. So everything that the threads need is imported before the first
-fork: a worker could inherit half a module. And each worker gives up the sockets that it inherited: otherwise
-a receiver would not see the end of a connection. `sender.py` keeps workers from inheriting locks of OpenSSL.
-The lock of the C library's resolver is left, as no worker resolves a name.
+A fork copies only one thread, but all descriptors. So all modules that the threads need are imported before
+the first fork: otherwise a worker could inherit a half-imported module. Each worker gives up the sockets that
+it inherited: otherwise a receiver would not notice that a connection was closed. `sender.py` prevents workers
+from inheriting locked locks of OpenSSL. The lock of the C library's resolver needs no protection, because
+workers resolve no names.
 """
 
 import encodings.idna  # noqa: F401 - otherwise imported when the first name is resolved
@@ -49,14 +50,14 @@ _WATCH_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class _RunningWebhook:
-    """Webhook with its queue and its sender."""
+    """A webhook with its queue and its sender."""
 
     webhook: wire.Webhook
     queue: DeliveryQueue
     sender: Sender
 
     def make_record(self) -> wire.Webhook:
-        """Return the webhook with the state of its receiver."""
+        """Return the record of the webhook, with the present state of its receiver."""
         paused_until, failing_since = self.queue.paused_until, self.queue.failing_since
         state = WebhookState.WELL
         if failing_since is not None:
@@ -71,8 +72,8 @@ class _RunningWebhook:
 
 
 class Registry:
-    """Registry of the webhooks, and the methods of the hub's interface. The workers have checked the
-    parameters of calls. `denied` and `certificates` are for each `Sender`."""
+    """Registry of webhooks, which implements the methods of the hub's interface. The workers have already
+    checked the parameters of each call. `denied` and `certificates` are passed to each `Sender`."""
 
     def __init__(self, denied: Callable[[], Iterable[str]], certificates: str | None) -> None:
         self._denied = denied
@@ -124,8 +125,8 @@ class Registry:
             return wire.WebhookReply(record)
 
     def declare(self, receivers: Iterable[Receiver]) -> None:
-        """Replace the declared webhooks, after a start or commit. A webhook with the same URL and events
-        keeps its queue and its state; its secret may change."""
+        """Replace the declared webhooks after a start or a commit. A webhook with the same URL and events
+        keeps its queue and state; its secret may change."""
         wanted = {_make_declared(receiver): receiver for receiver in receivers}
         with self._lock:
             declared = {entry.webhook.id: entry for entry in self._entries.values() if entry.is_declared}
@@ -159,14 +160,14 @@ class Registry:
             return self._find(id).queue
 
     def offer(self, messages: list[WebhookMessage]) -> None:
-        """Add messages to the queues of the webhooks that want their events."""
+        """Add messages to the queues of the webhooks that subscribe to their events."""
         with self._lock:
             backlogs = list(self._backlogs.items())
         for events, backlog in backlogs:
             backlog.offer(message for message in messages if message.event in events)
 
     def watch(self) -> None:
-        """End attempts at their deadlines. Never returns."""
+        """End attempts whose deadline has passed. Never returns."""
         while True:
             time.sleep(_WATCH_SECONDS)
             with self._lock:
@@ -175,7 +176,7 @@ class Registry:
                 sender.cut(time.monotonic())
 
     def _add(self, webhook: wire.Webhook, secret: str | None) -> None:
-        """Add a webhook, and start its thread. The caller holds the lock."""
+        """Add a webhook and start its thread. The caller holds the lock."""
         sender = Sender(webhook.url, secret, self._denied, self._certificates)
         queue = DeliveryQueue(sender.send, self._backlogs.setdefault(frozenset(webhook.events), Backlog()))
         try:
@@ -188,7 +189,7 @@ class Registry:
         self._senders.add(sender)
 
     def _remove(self, entry: _RunningWebhook) -> None:
-        """Remove a webhook, and drop its messages. The caller holds the lock."""
+        """Remove a webhook and drop its waiting messages. The caller holds the lock."""
         del self._entries[entry.webhook.id]
         # Before it is counted: otherwise an attempt that ends in between would be in no sum.
         entry.queue.close()
@@ -213,8 +214,8 @@ class Registry:
 
 
 def _make_declared(receiver: Receiver) -> wire.Webhook:
-    """Return the declared webhook of a receiver, with the same id after each start, in whatever order the
-    events are."""
+    """Return the declared webhook of a receiver. Its id is the same after each start, and does not depend on
+    the order of the events."""
     # Not a hash of OpenSSL, whose locks a worker could inherit.
     id = f"wh_{hashlib.blake2b(receiver.url.encode(), digest_size=8).hexdigest()}"
     events = tuple(name.value for name in EventName if name in receiver.events)
@@ -265,8 +266,8 @@ def _configure(
     configured: threading.Event,
     has_forked: Callable[[], bool],
 ) -> None:
-    """Follow the denied networks and the declared webhooks of the running configuration. Set the event after
-    the first reply or error."""
+    """Apply the denied networks and declared webhooks of the running configuration, now and after each
+    commit. Set the event `configured` after the first reply or error."""
     # Deliveries to declared webhooks begin at once, and a fork would wait for their calls of OpenSSL.
     while not has_forked():
         time.sleep(_FORK_POLL_SECONDS)
@@ -309,8 +310,9 @@ def _feed(events: Events, registry: Registry, configured: threading.Event) -> No
 
 
 def give_up_sockets(kept: Iterable[int]) -> None:
-    """Replace all inherited sockets of a worker by /dev/null, except the descriptors in `kept`. They are not
-    closed: their objects would close the descriptors again, when others have the same numbers."""
+    """Replace each socket that a worker inherited with /dev/null, except the descriptors in `kept`. The
+    sockets are not closed: their Python objects would later close the same descriptor numbers again, when
+    other files have these numbers."""
     # Under systemd, standard output and standard error are sockets.
     stay = {0, 1, 2, *kept}
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
