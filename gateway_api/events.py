@@ -232,7 +232,7 @@ class StreamFilter:
 
 
 class Stream:
-    """Stream of one client. The current greenlet sends the chunks that `follow` yields, and calls `close` at
+    """Stream of one client. The current greenlet sends the pieces that `follow` yields, and calls `close` at
     the end."""
 
     def __init__(self, streams: "Streams", bearer: Any, client: str, follow: "_Follow") -> None:
@@ -251,7 +251,7 @@ class Stream:
         self.deadline: float | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the chunks to send until the stream ends. The first chunk is empty, so that the header is
+        """Yield the pieces to send until the stream ends. The first piece is empty, so that the header is
         sent at once."""
         self._streams.add(self)
         self.begin_wait()
@@ -262,10 +262,12 @@ class Stream:
                 yield piece
         except CoreUnavailable as error:
             # The headers are sent. The client reconnects, and gets the events or the gap then.
-            _log.info("an event stream ended, its client may reconnect: %s", error)
+            _log.info(
+                "ended an event stream while the core is unavailable, the client may reconnect: %s", error
+            )
 
     def close(self) -> None:
-        """Close the stream after its last chunk was sent."""
+        """Close the stream after its last piece was sent."""
         self._pieces.close()
         self._streams.remove(self)
 
@@ -321,7 +323,7 @@ class Streams:
         return stream
 
     def open_with(self, bearer: Any, address: str, follow: _Follow) -> Stream:
-        """Return a stream of the chunks that `follow` yields. Raises TooManyStreams."""
+        """Return a stream of the pieces that `follow` yields. Raises TooManyStreams."""
         return Stream(self, bearer, self._admit(address), follow)
 
     def add(self, stream: Stream) -> None:
@@ -433,7 +435,7 @@ class Streams:
             try:
                 allowed = self._check_bearers([stream.bearer for stream in streams])
             except Exception:  # noqa: BLE001 - logged, and repeated by the next sweep
-                _log.exception("cannot check the tokens of open event streams")
+                _log.exception("cannot check the tokens of open event streams, the streams stay open")
                 allowed = len(streams) * [True]
             now = self._times.clock()
             for stream, may in zip(streams, allowed, strict=True):
@@ -454,7 +456,7 @@ class Streams:
 
 def _end_worker(greenlet: Any) -> None:
     # The clients reconnect to another worker and resume. Here they would wait forever.
-    _log.critical("the events of this worker have stopped: %r", greenlet.exception)
+    _log.critical("the events of this worker have stopped, the worker exits: %r", greenlet.exception)
     os._exit(1)
 
 

@@ -22,7 +22,7 @@ class PastSession(Record, frozen=True):
     """Session of the past, or a session that is still up. The fields after started_at are null while the
     session is up.
 
-    If the history has a hole, the end is unknown: ended_at is null, and the session ended between ended_after
+    If the history has a gap, the end is unknown: ended_at is null, and the session ended between ended_after
     and ended_before.
     """
 
@@ -40,8 +40,8 @@ class PastSession(Record, frozen=True):
     inner_vlan_id: wire.InnerVlanId
     started_at: wire.StartedAt
     ended_at: Annotated[int | None, count("End, Unix epoch seconds.", 1795275113)]
-    ended_after: Annotated[int | None, count("With a hole: when it was last known to be up.", 1795275100)]
-    ended_before: Annotated[int | None, count("With a hole: when it was found to be gone.", 1795275160)]
+    ended_after: Annotated[int | None, count("With a gap: when it was last known to be up.", 1795275100)]
+    ended_before: Annotated[int | None, count("With a gap: when it was found to be gone.", 1795275160)]
     duration_seconds: Annotated[int | None, wire.DURATION]
     reason: Annotated[str | None, wire.REASON]
     bytes_in: Annotated[int | None, wire.RECEIVED]
@@ -94,7 +94,7 @@ class TimelineEvent(Enumeration):
     UP = EventName.UP.value, "A session started."
     RATE = EventName.RATE.value, "The rates of a session changed."
     DOWN = EventName.DOWN.value, "A session ended."
-    LOST = "session.lost", "A session was found to be gone: the history has a hole."
+    LOST = "session.lost", "A session was found to be gone: the history has a gap."
     FAILED = "sign_on.failed", "Attempts to sign on failed, the first of them at this time."
 
 

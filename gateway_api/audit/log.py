@@ -444,7 +444,7 @@ class RequestCounter:
                 waiting, self._waiting = list(self._waiting.values()), {}
                 left_out, self._left_out, self._bytes = self._left_out, 0, 0
                 self._is_due, self._written_at = False, self._clock()
-            reason: object = "too many are different"
+            reason: object = "too many different requests in a short time"
             try:
                 if waiting:
                     on_thread(self._pool, self._trail.count, waiting)

@@ -171,7 +171,11 @@ def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) ->
                 file = LedgerFile(_make_name(), file.inode, clock())
                 ledger.execute("UPDATE ledger SET name = ?", (file.name,))
             if file.begun_at != before.begun_at:
-                _log.error("the %s %s is a new one: all users have to log in again", _NAME, path)
+                _log.error(
+                    "the %s %s is new, tokens of the old ledger are rejected: all users must log in again",
+                    _NAME,
+                    path,
+                )
             if file != before:
                 shared.set_file(file)
         except BaseException:
@@ -192,7 +196,7 @@ def prepare_ledger(path: Path, shared: SharedState = SHARED, clock: Callable[[],
             raise
         reserve.unlink()
         _open_shared(path, shared, clock).close()
-        _log.error("the disk of the login ledger is full: used the space that was kept for a start")
+        _log.error("the disk of the login ledger is full, used the reserved space to start: free some space")
         return
     _reserve_space(reserve)
 
@@ -202,7 +206,9 @@ def _reserve_space(reserve: Path) -> None:
         if not reserve.exists() or reserve.stat().st_size < _RESERVED_BYTES:
             durable.replace(reserve, bytes(_RESERVED_BYTES))
     except OSError as error:
-        _log.warning("cannot keep space for the login ledger: %s", error)
+        _log.warning(
+            "cannot reserve space for the login ledger, the API may not start on a full disk: %s", error
+        )
 
 
 class Ledger:
@@ -381,4 +387,4 @@ class Revocations:
                 (self._min_kept, self._clock()),
             )
         except sqlite3.Error as error:
-            _log.warning("cannot remove expired rows from the ledger: %s", error)
+            _log.warning("cannot delete expired revocations from the login ledger, the file grows: %s", error)

@@ -144,11 +144,15 @@ class Throttle:
         if isinstance(error, sqlite3.Error) and get_result_code(error) == sqlite3.SQLITE_BUSY:
             # Another process waits for the disk. The ledger is writable again soon.
             if not self._was_locked:
-                _log.warning("the login ledger is locked for long, this worker counts in memory: %s", error)
+                _log.warning(
+                    "the login ledger stays locked, this worker counts failed logins in memory: %s", error
+                )
             self._was_locked = True
             return
         if self._is_writable:
-            _log.error("cannot %s the login ledger, this worker counts in memory: %s", verb, error)
+            _log.error(
+                "cannot %s the login ledger, this worker counts failed logins in memory: %s", verb, error
+            )
         self._is_writable = False
 
     def _keep(self, client: bytes, failed: FailureCount) -> None:

@@ -121,7 +121,7 @@ class Authorization:
         try:
             revoked = self._revocations.find_revoked({claims.jti: claims.ledger for claims in tokens})
         except LedgerUnavailable as error:
-            _log.error("the revoked tokens of event streams are not known: %s", error)
+            _log.error("cannot look up revoked tokens, their event streams stay open: %s", error)
             revoked = set()
         now = self._clock()
         holding = [claims.exp > now and claims.jti not in revoked for claims in tokens]

@@ -27,7 +27,7 @@ from gateway_contract.history import PastSession
 # Names and MAC addresses repeat with each session of a subscriber, so they have numbers. `folded` is a text
 # with its case folded, for searches: SQLite folds only ASCII, so a text of ASCII has none. `ended` is the
 # last moment that a session can have been up, and null while it is. `seen` is null unless the history has a
-# hole at the end of the session: then it is the last moment that the session is known to have been up. A
+# gap at the end of the session: then it is the last moment that the session is known to have been up. A
 # failed sign-on has the attempts from `began` to `last`. A clock step has the time `at` to which the clock
 # was set back: rows up to the numbers of the step with a later time got this time from a clock that was
 # ahead.

@@ -100,7 +100,7 @@ class SessionRecorder:
                 break
         lost = on_thread(self._pool, writer.end_comparison, place)
         if lost and same_run:
-            LOG.warning("the history has a hole: %d sessions ended meanwhile, end times unknown", lost)
+            LOG.warning("the history has a gap: %d sessions ended meanwhile, end times unknown", lost)
         elif lost:
             # Not a warning: the sessions of the lab end with its process.
             LOG.info("core restarted: %d sessions ended meanwhile, end times unknown", lost)
@@ -150,6 +150,6 @@ class SingleWorker:
             yield
         except CoreUnavailable as error:
             # The core reports its own absence elsewhere.
-            LOG.debug("cannot record %s in the history: %s", self._what, error)
+            LOG.debug("cannot record %s in the history while the core is unavailable: %s", self._what, error)
         finally:
             os.close(lock)

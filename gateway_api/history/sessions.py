@@ -183,7 +183,9 @@ def prepare(path: Path) -> None:
     try:
         SessionWriter(path).close()
     except (OSError, sqlite3.Error) as error:
-        LOG.error("cannot open or create the history %s (GATEWAY_API_STATE): %s", path, error)
+        LOG.error(
+            "cannot open or create the history %s (GATEWAY_API_STATE), nothing is recorded: %s", path, error
+        )
 
 
 class FeedPlace(NamedTuple):

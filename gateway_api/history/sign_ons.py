@@ -161,7 +161,7 @@ class SignOnRecorder:
             if batch.gap:
                 if place.boot_id == batch.boot_id:
                     lost = batch.oldest - 1 - place.sequence
-                    LOG.warning("the history has a hole: %d failed sign-ons were not recorded", lost)
+                    LOG.warning("the history has a gap: %d failed sign-ons were not recorded", lost)
                 return SignOnPlace(batch.boot_id, batch.oldest - 1)
             if batch.failures:
                 place = SignOnPlace(batch.boot_id, batch.failures[-1].sequence)

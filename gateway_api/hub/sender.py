@@ -231,7 +231,7 @@ class Sender:
         except (requests.RequestException, HTTPError, OSError, ValueError) as failure:
             error = "timeout" if time.monotonic() >= deadline else _find_reason(failure)
         except Exception:  # noqa: BLE001 - logged; the queue must go on
-            _log.exception("an attempt to deliver a message failed unexpectedly")
+            _log.exception("unexpected error in an attempt to deliver a webhook message, the attempt failed")
             error = "internal error"
         else:
             # A response that is cut inside its header looks complete.
@@ -253,7 +253,7 @@ class Sender:
             try:
                 self._watched.shutdown(socket.SHUT_RDWR)
             except OSError as error:
-                _log.debug("the connection to a receiver was closed already: %s", error)
+                _log.debug("the connection to a webhook receiver is already closed: %s", error)
 
     def close(self) -> None:
         """Close the connection. The next attempt opens a new connection."""
@@ -312,7 +312,7 @@ class Sender:
                 response.read(_MAX_BODY_BYTES)
         except (OSError, HTTPError, ValueError) as error:
             # The result is the status, which is complete. isdigit() and int() disagree about some lengths.
-            _log.debug("the body of a response is incomplete: %s", error)
+            _log.debug("ignored the incomplete response body of a webhook receiver: %s", error)
         # After a complete body, the response has no connection to close any more.
         response.close()
         response.release_conn()

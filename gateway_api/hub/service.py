@@ -136,7 +136,7 @@ class Registry:
             for id, entry in declared.items():
                 if id not in kept:
                     LOG.info(
-                        "a webhook is not declared any more: %d waiting messages dropped", len(entry.queue)
+                        "a webhook is no longer declared: dropped its %d waiting messages", len(entry.queue)
                     )
                     self._remove(entry)
             for webhook, receiver in wanted.items():
@@ -199,7 +199,10 @@ class Registry:
         try:
             queue.run()
         except BaseException:
-            LOG.critical("the deliveries of a webhook have stopped until the API restarts", exc_info=True)
+            LOG.critical(
+                "the delivery thread of a webhook failed, nothing is sent to it until the API restarts",
+                exc_info=True,
+            )
             raise
         finally:
             with self._lock:
@@ -287,7 +290,7 @@ def _configure(
         configured.set()
         time.sleep(seconds)
 
-    fault = "the declared webhooks are not as the configuration has them"
+    fault = "the declared webhooks may differ from the running configuration"
     for _ in repeat(follow, pause, "follow the declared webhooks", LOG, seconds=_RETRY_SECONDS, fault=fault):
         configured.set()
 
@@ -300,11 +303,11 @@ def _feed(events: Events, registry: Registry, configured: threading.Event) -> No
         for batch in events.follow_for_ever(time.sleep, all_held=True):
             # Without a webhook, nobody misses the events.
             if batch.gap and len(registry):
-                LOG.error("events before %s-%d are lost to the webhooks", batch.boot_id, batch.oldest)
+                LOG.error("webhooks miss the events before %s-%d", batch.boot_id, batch.oldest)
             registry.offer([make_message(batch.boot_id, e) for e in batch.events])
             yield
 
-    fault = "events are lost to the webhooks"
+    fault = "unexpected error in the feed of the webhooks, webhooks may miss events"
     for _ in repeat(feed, time.sleep, "follow the core's events", LOG, fault=fault):
         pass
 
@@ -323,5 +326,7 @@ def give_up_sockets(kept: Iterable[int]) -> None:
                 os.dup2(nothing, descriptor, inheritable=False)
         except OSError as error:
             # The descriptor of the folder itself is closed by now.
-            LOG.debug("cannot replace the inherited descriptor %d: %s", descriptor, error)
+            LOG.debug(
+                "cannot replace the inherited descriptor %d, it may be closed already: %s", descriptor, error
+            )
     os.close(nothing)

@@ -157,7 +157,7 @@ def test_a_ledger_that_is_lost_ends_all_tokens_and_all_workers_serve_on(
         assert log_out(own, again).status_code == 200
         assert not any(holds(own, again) for _ in range(20))
     said = (state / "api.log").read_bytes()[before:].decode()
-    assert f"the login ledger {path} is a new one: all users have to log in again" in said
+    assert f"the login ledger {path} is new, tokens of the old ledger are rejected" in said
     assert "Traceback" not in said
 
 

@@ -26,7 +26,7 @@ export const formerSessions = api => new ListView(api, {
   ],
 });
 
-/** The end of a session may be known only to be within a hole of the records. */
+/** The end of a session may be known only to be within a gap of the records. */
 function ended({ended_at: at, ended_before: before}) {
   if (at !== null) return moment(at);
   return before === null ? 'up' : `before ${moment(before)}`;

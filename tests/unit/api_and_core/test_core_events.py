@@ -300,7 +300,7 @@ def test_failures_that_the_core_no_longer_holds_are_counted_in_the_log(
         recording.run()
     assert recording.usernames() == ["bob4", "bob3", "ann"]
     assert [record.message for record in caplog.records] == [
-        "the history has a hole: 3 failed sign-ons were not recorded"
+        "the history has a gap: 3 failed sign-ons were not recorded"
     ]
 
 

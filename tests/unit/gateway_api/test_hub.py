@@ -354,4 +354,4 @@ def test_a_gap_is_an_error_only_where_there_is_a_webhook(
     for id in ids:
         registry.remove_webhook(wire.RemoveWebhook(id))
     told = [(record.levelno, record.message) for record in caplog.records]
-    assert told == [(logging.ERROR, "events before life-1 are lost to the webhooks")] * webhooks
+    assert told == [(logging.ERROR, "webhooks miss the events before life-1")] * webhooks

@@ -393,7 +393,7 @@ def test_a_damaged_ledger_is_kept_beside_the_new_one_and_the_log_says_so(
     assert (tmp_path / "ledger.sqlite.damaged").read_bytes() == b"garbage" * 1000
     damaged, new = (record.getMessage() for record in caplog.records)
     assert f"{path}.damaged" in damaged
-    assert "all users have to log in again" in new
+    assert "all users must log in again" in new
 
 
 def test_a_worker_that_finds_the_new_ledger_of_another_worker_begins_none(
