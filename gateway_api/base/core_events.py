@@ -1,7 +1,7 @@
-"""Events of the core's sessions.
+"""Session events of the core.
 
-No event is lost silently. After a break the follower continues after its last event. If the core no longer
-holds that event, a batch has `gap` set.
+No event is lost silently. After a broken connection, a follower continues after its last event. If the core
+no longer holds the next event, a batch has `gap` set.
 """
 
 import logging
@@ -17,21 +17,22 @@ _PAUSE_SECONDS = 0.2
 
 
 class Events:
-    """Events of one core, in batches."""
+    """Source of the session events of one core, in batches."""
 
     def __init__(self, core: CoreClient) -> None:
         self._core = core
 
     def follow_after(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:
-        """Yield the batches after an event, or from now on if both are None. Ends without a core."""
+        """Yield batches of the events after an event, or from now on if both arguments are None. Ends when
+        the core closes the connection."""
         return self._core.follow(SubscribeEvents(boot_id, sequence))
 
     def follow_for_ever(
         self, pause: Callable[[float], None], *, behind: int = 0, all_held: bool = False
     ) -> Iterator[EventsReply]:
-        """Yield the batches from now on, and before them at most the last `behind` events. After a break,
-        `pause` is called with seconds. After a gap the next event follows, or the oldest event that the core
-        holds if `all_held` is set."""
+        """Yield batches of events from now on, without an end, and first at most the last `behind` events.
+        After a broken connection, `pause` is called with the seconds to wait. After a gap, the next event
+        follows; if `all_held` is set, the oldest event that the core holds follows instead."""
         boot_id: str | None = None
         last: int | None = None
 

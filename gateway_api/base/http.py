@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from gateway_contract.base.logs import mask_text
 
-#: Keys of the WSGI environ: name and role of the caller, once they are known.
+#: Keys of the WSGI environ for the name and the role of the caller, after the access check.
 USER, ROLE = "gateway_api.user", "gateway_api.role"
 
 #: Paths that monitors poll, with or without a token. A successful poll is logged at debug.
@@ -19,7 +19,7 @@ _POLLED = (
     "/api/v1/system/version",
     "/metrics",
 )
-#: Header with which the live page marks its polls. Any client can send it, so these paths are always logged.
+#: Header of the live page's polls. Any client can send this header, so some paths are always logged at info.
 _POLL_HEADER = "HTTP_X_POLL"
 _NEVER_POLLED = ("/api/v1/subscribers", "/api/v1/system/config", "/api/v1/audit")
 
@@ -30,7 +30,8 @@ _YEAR_SECONDS = 365 * 86_400
 
 
 def make_guards(*, tls: bool) -> dict[str, str]:
-    """Return the headers that restrict browsers and caches. Some responses have their own Cache-Control."""
+    """Return the headers that restrict browsers and caches. Some responses replace the header
+    Cache-Control."""
     return {
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
@@ -40,14 +41,14 @@ def make_guards(*, tls: bool) -> dict[str, str]:
 
 
 def find_request_id(headers: Iterable[tuple[str, str]]) -> str | None:
-    """Return the request id in the header of a response."""
+    """Return the request id from the headers of a response."""
     return next((value for name, value in headers if name == REQUEST_ID), None)
 
 
 def make_log_fields(
     environ: dict[str, Any], *, request_id: str | None, status: int, size: int, seconds: float | None
 ) -> dict[str, Any]:
-    """Return the fields of a line of the access log. The query is left out, as it may contain secrets."""
+    """Return the fields of an access log line. The query is left out, because it may contain secrets."""
     path = environ.get("PATH_INFO")
     return {
         "request_id": request_id,
@@ -62,7 +63,7 @@ def make_log_fields(
     }
 
 
-# Clients ask for the same paths again and again. The longest 256 need about 4 MiB.
+# Cached, because clients request the same paths again and again. The 256 longest paths take about 4 MiB.
 @lru_cache(maxsize=256)
 def _mask_path(path: str) -> str:
     # WSGI decodes the bytes of the request as Latin-1.
@@ -70,7 +71,7 @@ def _mask_path(path: str) -> str:
 
 
 def choose_level(environ: dict[str, Any], status: int) -> int:
-    """Return the level of a line of the access log: debug for a successful poll, of which there are many."""
+    """Return the level of an access log line: debug for a successful poll, because polls are frequent."""
     is_read = environ.get("REQUEST_METHOD") in ("GET", "HEAD") and (status < 300 or status == 304)
     path = environ.get("PATH_INFO")
     is_poll = path in _POLLED or (_POLL_HEADER in environ and path not in _NEVER_POLLED)

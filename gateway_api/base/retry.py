@@ -1,4 +1,4 @@
-"""Attempts without an end, which log each failure once."""
+"""Endless retries, which log each failure once."""
 
 import logging
 import sqlite3
@@ -9,7 +9,8 @@ from gateway_contract.base.errors import CoreLacksMethod, GatewayApiError
 
 T = TypeVar("T")
 
-#: Seconds until the next attempt where the core lacks a method: a new core may have it.
+#: Seconds until the next attempt after an error of a core that lacks a method. A new core may have the
+#: method.
 UNTIL_ANOTHER_CORE_SECONDS = 60.0
 
 
@@ -23,11 +24,11 @@ def repeat(
     level: int = logging.WARNING,
     fault: str | None = None,
 ) -> Iterator[T]:
-    """Yield the items that `make` returns, and call it again and again. After each end, `pause` is called
-    with `seconds` or more.
+    """Yield the items that `make` returns, and call `make` again after each end. Before each further call,
+    `pause` is called with `seconds` or more.
 
-    A failure is logged once, as "cannot" and `what`, until there is another item. An unexpected exception is
-    logged each time, as the text `fault`; without that text it is raised."""
+    A failure is logged once, as "cannot" and `what`, until the next item arrives. An unexpected exception is
+    logged each time, with the text `fault`; without `fault`, the exception is raised."""
     has_failed = False
     while True:
         wait = seconds

@@ -1,4 +1,4 @@
-"""Settings of the API, from environment variables and a credential, and its two profiles."""
+"""Settings of the API, from environment variables and a credential, and the two profiles of the API."""
 
 import difflib
 import os
@@ -18,14 +18,14 @@ from gateway_contract.base.variables import (
     value,
 )
 
-#: The 256 bits of the hash (RFC 7518 section 3.2).
+#: As many bytes as the hash of HS256 (RFC 7518 section 3.2).
 _RECOMMENDED_SECRET_BYTES = 32
 
-#: Start of keys that PyJWT rejects: public keys have been mistaken for secrets (CVE-2017-11424).
+#: Prefixes of keys that PyJWT rejects: public keys have been mistaken for secrets (CVE-2017-11424).
 _ANOTHER_KEY = re.compile(rb"-----BEGIN |---- BEGIN |^\s*(ssh|ecdsa)-")
 
 _SECRET = "SVC_API_SECRET"  # noqa: S105 - its name
-#: Variable with the folder for LoadCredential= of systemd.
+#: Variable that contains the folder of systemd's LoadCredential=.
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
 _BIND = re.compile(r"(\[[^\s\[\]]+\]|[^\s:\[\]]*):[0-9]{1,5}", re.ASCII)
@@ -35,7 +35,8 @@ KNOWN = frozenset(name for name in NAMES if name.startswith(_PREFIX))
 
 
 def _check_names(environment: Mapping[str, str]) -> None:
-    """Raise BadSetting for a misspelled variable, which would silently leave a setting at its default."""
+    """Raise BadSetting if the name of a variable is misspelled: the setting would silently have its
+    default."""
     unknown = sorted(name for name in environment if name.startswith(_PREFIX) and name not in KNOWN)
     if unknown:
         raise BadSetting("; ".join(map(_describe_unknown, unknown)))
@@ -48,7 +49,8 @@ def _describe_unknown(name: str) -> str:
 
 
 def _check_bind(environment: Mapping[str, str]) -> None:
-    """Raise BadSetting without an address and a port: gunicorn would choose the port itself."""
+    """Raise BadSetting if GATEWAY_API_BIND is not an address and a port: gunicorn would choose a port
+    itself."""
     chosen = value(environment, "GATEWAY_API_BIND")
     if not _BIND.fullmatch(chosen):
         raise BadSetting(
@@ -65,7 +67,7 @@ def _read_audit_mebibytes(environment: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True)
 class Profile:
-    """Way to serve the API."""
+    """Profile of the API: the name and the application of a way to serve the API."""
 
     #: Name of the process, the unit and the folders below /run and /var/lib.
     name: str
@@ -74,7 +76,7 @@ class Profile:
 
     @property
     def prefix(self) -> str:
-        """Start of the names of the variables that only this profile reads."""
+        """Prefix of the environment variables that only this profile reads."""
         return self.name.upper().replace("-", "_")
 
 
@@ -99,7 +101,7 @@ class Settings:
     certificate: Path = Path("/etc/gateway-api/tls/certificate.pem")
     #: File with the certificate authorities of webhook receivers; None for the authorities of the system.
     webhook_certificates: str | None = None
-    #: Folder of the audit log, and the most bytes of each of its two trails.
+    #: Folder of the audit log, and the maximum bytes of each of its two trails.
     audit: Path = Path("/var/lib/gateway-api/audit")
     audit_size: int = 64 << 20
     #: Folder of the alternative profile's audit log, which is read together with this profile's.
@@ -114,17 +116,17 @@ class Settings:
 
     @property
     def ledger(self) -> Path:
-        """The database of revoked tokens and failed logins."""
+        """Path of the database of revoked tokens and failed logins."""
         return self.state / "logins.sqlite"
 
     @property
     def history(self) -> Path:
-        """The database of the history of sessions."""
+        """Path of the database of the history of sessions."""
         return self.state / "history.sqlite"
 
     @property
     def metrics(self) -> Path:
-        """The folder of the workers' counters."""
+        """Path of the folder with the counter files of the workers."""
         return self.runtime / "metrics"
 
     @property
@@ -133,7 +135,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], profile: Profile = USERS) -> "Settings":
-        """Return the settings. Raises BadSetting."""
+        """Return the settings of a profile from environment variables. Raises BadSetting."""
         _check_names(environment)
         _check_bind(environment)
         log_format(environment)
@@ -157,7 +159,7 @@ class Settings:
 
 
 def has_secret(environment: Mapping[str, str]) -> bool:
-    """Return True if there is a variable or a credential with the secret."""
+    """Return True if a variable or a credential contains the secret."""
     credential = _find_credential(environment)
     return bool(environment.get(_SECRET)) or (credential is not None and credential.exists())
 

@@ -1,4 +1,4 @@
-"""Errors that OpenSSL keeps in a queue for each thread."""
+"""Functions that empty the error queue that OpenSSL keeps for each thread."""
 
 import functools
 import ssl
@@ -13,7 +13,7 @@ _context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
 def forget() -> None:
-    """Empty the queue of this thread, after a call of OpenSSL that failed.
+    """Empty the error queue of this thread, after a failed call of OpenSSL.
 
     Python 3.13 leaves the error of a failed system call in the queue:
     https://github.com/python/cpython/issues/148594. The next call that has to wait, of any connection, would
@@ -25,7 +25,8 @@ def forget() -> None:
 
 
 def forget_after(call: Callable[P, T]) -> Callable[P, T]:
-    """Return a call of OpenSSL that empties the queue when it fails. The failure still raises."""
+    """Return a function that makes a call of OpenSSL, and empties the error queue if the call fails. The
+    error of the call is raised."""
 
     @functools.wraps(call)
     def call_and_forget(*arguments: P.args, **more: P.kwargs) -> T:

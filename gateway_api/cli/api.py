@@ -22,8 +22,8 @@ _PATH = click.Path(path_type=Path)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Return exit status 0, or 1 with a sentence on standard error; 2 after wrong arguments. Without `words`,
-    the arguments of the process count."""
+    """Run the command, and return its exit status: 0, 1 with an error message on standard error, or 2 for
+    wrong arguments. `words` are the arguments; by default, the arguments of the process."""
     try:
         return run(api, "gateway-api", words)
     except (GatewayApiError, ValueError, OSError) as error:
@@ -51,7 +51,7 @@ def print_routes() -> None:
 
 def format_routes() -> str:
     """Return all routes of both profiles, one per line: method, path, access and profile."""
-    # Not at the top: the unit's `join-certificate` need not wait for Flask.
+    # Imported here, so that the unit's `join-certificate` does not wait for the import of Flask.
     from gateway_api.web.app import list_routes
 
     rows = [("# method", "path", "access", "profile")]
@@ -71,7 +71,7 @@ def format_routes() -> str:
 def join_certificate(certificate: Path, key: Path, pair: Path) -> None:
     """Write certificate and key to a file, if they match."""
     load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
-    # At once: a worker may read the file meanwhile.
+    # The file is replaced atomically, because a worker may read it meanwhile.
     draft = pair.with_suffix(".new")
     draft.touch(mode=0o600)
     draft.write_bytes(certificate.read_bytes() + b"\n" + key.read_bytes())
@@ -104,7 +104,7 @@ def undo() -> None:
 
 
 def _run(act: Callable[[], str]) -> None:
-    """Run a rescue, and print its result."""
+    """Run a rescue command, and print its result."""
     try:
         sys.stdout.write(f"{act()}\n")
     except (EOFError, KeyboardInterrupt):

@@ -1,7 +1,7 @@
 """Self-signed certificates, for a server that has no certificate yet.
 
-Each is that of a server and not of an authority: a stolen key signs for no other name. Each is its own trust
-anchor: a client that trusts the file trusts this server alone.
+Each certificate is a server certificate and not a CA certificate: a stolen key cannot sign for other names.
+Each certificate is its own trust anchor: a client that trusts the file trusts only this server.
 """
 
 import os
@@ -14,25 +14,25 @@ from gateway_contract.base import durable
 from gateway_contract.base.certificate import is_self_signed, read_end
 from gateway_contract.base.errors import GatewayApiError
 
-#: Validity: the limit of browsers (CA/Browser Forum, Baseline Requirements 6.3.2), minus a day.
+#: Validity in days: the limit of browsers (CA/Browser Forum, Baseline Requirements 6.3.2) minus one day.
 DAYS = 397
-#: Seconds before the end at which a certificate is renewed.
+#: Remaining validity below which a certificate is renewed, in seconds.
 _RENEWAL_SECONDS = 30 * 86400
 #: Organization in the subject of certificates that this module made.
 _ORGANIZATION = "gateway-api self-signed"
-#: Limit for a call of openssl: a slow machine may wait for random numbers.
+#: Timeout for a call of openssl, in seconds: a slow machine may wait for random numbers.
 _TIMEOUT_SECONDS = 60
 
 
 class NoCertificate(GatewayApiError):
-    """Failure of openssl, with its reason."""
+    """Error of openssl. The text is its reason."""
 
 
 def ensure(certificate: Path, key: Path, name: str) -> bool:
-    """Make a missing or incomplete certificate for a host's name, and a key if there is no complete one.
-    Return True if a certificate was made. Raises NoCertificate and OSError."""
+    """Create the certificate for a host name if it is missing or incomplete, and the key if there is no
+    complete key. Return True if a certificate was created. Raises NoCertificate and OSError."""
     if not _is_complete(key):
-        # First: a power cut between the two must not leave a certificate of another key.
+        # Removed first: a power cut must not leave the certificate of another key.
         certificate.unlink(missing_ok=True)
         durable.sync(certificate.parent)
         durable.replace(key, _call("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"))
@@ -43,8 +43,8 @@ def ensure(certificate: Path, key: Path, name: str) -> bool:
 
 
 def renew(certificate: Path, key: Path, name: str) -> bool:
-    """Renew a certificate that this module made and that ends soon, for the same key. Return True if it was
-    renewed. Raises NoCertificate and OSError."""
+    """Renew a certificate that this module created and that expires soon. The key stays the same. Return True
+    if the certificate was renewed. Raises NoCertificate and OSError."""
     end = read_end(certificate)
     if not is_made_here(certificate) or (end is not None and end > time.time() + _RENEWAL_SECONDS):
         return False
@@ -53,15 +53,16 @@ def renew(certificate: Path, key: Path, name: str) -> bool:
 
 
 def is_made_here(certificate: Path) -> bool:
-    """Return True if this module made the certificate. Raises NoCertificate and OSError."""
+    """Return True if this module created the certificate. Raises NoCertificate and OSError."""
     output = _call("x509", "-noout", "-subject", "-nameopt", "RFC2253", given=certificate.read_bytes())
     subject = output.decode(errors="replace").strip().removeprefix("subject=")
     return f"O={_ORGANIZATION}" in subject.split(",")
 
 
 def is_authority(certificate: Path) -> bool:
-    """Return True if a certificate is self-signed and can sign others. Raises NoCertificate and OSError."""
-    # A self-signed certificate without the constraint is an authority for clients that trust it.
+    """Return True if a certificate is self-signed and can sign other certificates. Raises NoCertificate and
+    OSError."""
+    # Without the constraint CA:FALSE, clients that trust a self-signed certificate treat it as an authority.
     text = _call("x509", "-noout", "-text", given=certificate.read_bytes())
     return is_self_signed(certificate) and b"CA:FALSE" not in text
 
@@ -84,18 +85,18 @@ def _sign(certificate: Path, key: Path, name: str) -> None:
 
 
 def _is_complete(path: Path) -> bool:
-    """Return True if a PEM file has its end: a power cut may have left a part of it."""
+    """Return True if a PEM file has its end marker: a power cut may have left an incomplete file."""
     return path.exists() and b"-----END " in path.read_bytes()
 
 
 def _call(*arguments: str, given: bytes = b"") -> bytes:
-    """Return the output of openssl, which gets keys through pipes only. Raises NoCertificate."""
+    """Run openssl, and return its output. openssl gets keys through pipes only. Raises NoCertificate."""
     if shutil.which("openssl") is None:
         raise NoCertificate("openssl is not installed; it is needed to make a certificate")
     done = subprocess.run(
         ["openssl", *arguments],
         input=given,
-        # The machine's own configuration of openssl would make the certificate that of an authority.
+        # With the machine's own configuration, openssl would create a CA certificate.
         env={**os.environ, "OPENSSL_CONF": os.devnull},
         capture_output=True,
         timeout=_TIMEOUT_SECONDS,

@@ -1,7 +1,7 @@
-"""Starter of `make run`: a gateway API with a certificate, users and simulated subscribers.
+"""Starter of `make run`: runs a gateway API with a certificate, users and simulated subscribers.
 
-Starts the core daemon and the API, restarts either when it ends, and stops both at a signal. Their files stay
-in a folder from one run to the next."""
+The starter runs the core daemon and the API, restarts each of them when it ends, and stops both at a signal.
+Their files stay in a folder between runs."""
 
 import ctypes
 import fcntl
@@ -35,7 +35,7 @@ _Process: TypeAlias = "subprocess.Popen[bytes]"
 
 _FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
 _START_SECONDS = 60.0
-#: For each of the two programs after Ctrl-C, until it is killed.
+#: Time for each of the two programs to end after Ctrl-C, in seconds. Then the program is killed.
 _STOP_SECONDS = 2.5
 _RESTART_PAUSE_SECONDS = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -67,11 +67,11 @@ _CURL = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATE
 
 
 class CannotRun(GatewayApiError):
-    """Reason for which the gateway cannot run, in one sentence."""
+    """Error of `make run`: the gateway cannot run. The text is the reason, in one sentence."""
 
 
 class RunFolder:
-    """Files of one `STATE` folder."""
+    """Folder `STATE` with the files of the gateway."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -86,7 +86,7 @@ class RunFolder:
         self._passwords = folder / "passwords.json"
 
     def prepare(self) -> None:
-        """Lock the folder for this process, and make missing files. Raises GatewayApiError and OSError."""
+        """Lock the folder for this process, and create missing files. Raises GatewayApiError and OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = (self.folder / "lock").open("w")
         try:
@@ -94,7 +94,7 @@ class RunFolder:
         except OSError as error:
             # Two cores would replace each other's socket.
             raise CannotRun(f"it runs in {self.folder} already; set STATE to another folder") from error
-        # Left from the last run: scripts must wait for the new one.
+        # Files of the last run are removed, because scripts wait for the files of this run.
         self.core_socket.unlink(missing_ok=True)
         self.environment.unlink(missing_ok=True)
         certificates.ensure(self.certificate, self.key, "localhost")
@@ -115,12 +115,12 @@ class RunFolder:
 
     @property
     def passwords(self) -> dict[str, str]:
-        """The passwords by user."""
+        """The password of each user."""
         passwords: dict[str, str] = json.loads(self._passwords.read_text())
         return passwords
 
     def publish(self, url: str) -> None:
-        """Write shell assignments for scripts, which only the owner can read."""
+        """Write a file with shell assignments for scripts. Only the owner can read the file."""
         assignments = {
             "GATEWAY_URL": url,
             "GATEWAY_CA": str(self.certificate),
@@ -222,12 +222,12 @@ def _require_free_port(port: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Let a kill of the starter end the program, too."""
+    """Let the kernel terminate this process when the starter is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _becomes_ready(is_ready: Callable[[], bool], running: Iterable[_Process]) -> bool:
-    """Wait until the last of the programs is ready. Return False if one ends, or after a minute."""
+    """Wait until the last started program is ready. Return False if any program ends, or after a minute."""
     deadline = time.monotonic() + _START_SECONDS
     while not is_ready():
         time.sleep(0.1)
@@ -257,7 +257,8 @@ def _stop(process: _Process) -> None:
 
 
 def main() -> int:
-    """Return exit status 0 after a signal, 1 if the gateway could not run, 2 for a wrong variable."""
+    """Run the command, and return its exit status: 0 after a signal, 1 if the gateway could not run, 2 for a
+    wrong variable."""
     for each in _STOP_SIGNALS:
         signal.signal(each, signal.default_int_handler)
     try:

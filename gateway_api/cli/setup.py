@@ -1,8 +1,8 @@
-"""The command `gateway-api-setup`, which makes the system users, the secret, the certificate and the first
+"""The command `gateway-api-setup`, which creates the system users, the secret, the certificate and the first
 user of the API.
 
-The command makes only missing or incomplete files. The package runs it at each installation; after `make
-install`, the operator runs it once. A timer runs it to renew the certificate.
+The command creates only missing or incomplete files. The package runs the command at each installation; after
+`make install`, the operator runs it once. A timer runs it to renew the certificate.
 """
 
 import json
@@ -26,14 +26,15 @@ from gateway_contract.program import run
 
 #: File with the certificate and the key that the API has used since its start or its last reload.
 SERVED = Path("/run/gateway-api-certificate/pair.pem")
-#: Folders of units.
+#: Folders in which systemd looks for units.
 UNITS = tuple(Path(folder, "systemd/system") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
 #: The group of the core, which reads the first users.
 GROUP = "gateway-core"
 
 
 def main() -> int:
-    """Return exit status 0, or 1 with a sentence on standard error; 2 after wrong arguments."""
+    """Run the command, and return its exit status: 0, 1 with an error message on standard error, or 2 for
+    wrong arguments."""
     try:
         return run(setup, "gateway-api-setup")
     except (GatewayApiError, OSError, subprocess.SubprocessError) as error:
@@ -60,8 +61,9 @@ def setup(only_renew: bool) -> None:
 
 
 def prepare(etc: Path, configuration: Path, group: str | None) -> None:
-    """Make missing or incomplete files, each at once. The first user is for a core without a configuration,
-    and readable for `group`. Raises GatewayApiError and OSError."""
+    """Create missing or incomplete files, each of them atomically. The first user is created only while the
+    core has no configuration; `group` can read the file of the first user. Raises GatewayApiError and
+    OSError."""
     tls = etc / "tls"
     tls.mkdir(parents=True, exist_ok=True)
     tls.chmod(0o755)
@@ -77,13 +79,13 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
             "this server only."
         )
     _warn_of_expiry(certificate)
-    # Not whether the folder exists: the core makes the folder before it reads the first users.
+    # The folder alone is no sign: the core creates the folder before it reads the first users.
     if not (configuration / "state.json").exists() and not _has_json(users):
         _make_first_user(etc, users, group)
 
 
 def renew_certificate(etc: Path) -> None:
-    """Renew a certificate that this command made and that ends soon, and reload the API. Raises
+    """Renew the certificate if this command created it and it expires soon, and reload the API. Raises
     GatewayApiError, OSError and subprocess.SubprocessError."""
     certificate, key = etc / "tls" / "certificate.pem", etc / "tls" / "key.pem"
     if certificates.renew(certificate, key, socket.gethostname()):
@@ -107,7 +109,7 @@ def _warn_of_expiry(certificate: Path) -> None:
 
 
 def _has_json(path: Path) -> bool:
-    """Return True if a file has JSON that is not empty: a power cut may have left a part of it."""
+    """Return True if a file contains JSON that is not empty: a power cut may have left an incomplete file."""
     try:
         return bool(json.loads(path.read_bytes()))
     except (FileNotFoundError, ValueError):
@@ -117,7 +119,7 @@ def _has_json(path: Path) -> bool:
 def _make_first_user(etc: Path, users: Path, group: str | None) -> None:
     password = secrets.token_urlsafe(18)
     admin = {"username": "admin", "role": "admin", "password_hash": hash_password(password)}
-    # The password before its hash: a second run does nothing when the hash exists.
+    # The password is written before its hash: a second run does nothing if the hash exists.
     durable.replace(etc / "first-password", f"{password}\n".encode())
     durable.replace(users, f"{json.dumps([admin])}\n".encode(), mode=0o640, group=group)
     click.echo(

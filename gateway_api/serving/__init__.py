@@ -1,1 +1,1 @@
-"""The worker of gunicorn, and gunicorn's configuration for either profile."""
+"""The worker of gunicorn, and gunicorn's configuration for each profile."""

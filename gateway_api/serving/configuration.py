@@ -1,8 +1,8 @@
 """Part of gunicorn's configuration that both profiles share: `users.py` and `token.py` add the rest.
 
-The arbiter imports this module before gevent patches a worker, and a worker inherits what is imported. Both
-profiles also import the whole application, so that a worker begins at once and shares the memory. They must
-import nothing that a worker uses for its own connections.
+The arbiter imports this module before gevent patches a worker, and a worker inherits the imported modules.
+The modules of both profiles also import the whole application, so that a worker starts at once and shares the
+memory. No imported module may contain anything that a worker uses for its own connections.
 """
 
 import logging
@@ -13,8 +13,8 @@ from contextlib import closing
 from ipaddress import ip_address
 from typing import Any
 
-# Before Flask: at the end of a worker, Python takes modules down in reverse order, and the log handler of
-# Flask needs the locks of gevent.
+# Imported before Flask: at the end of a worker, Python removes modules in reverse order, and Flask's log
+# handler needs the locks of gevent.
 import gevent.thread  # noqa: F401
 
 from gateway_api.base.settings import Profile, Settings
@@ -25,20 +25,21 @@ from gateway_contract.varlink.client import Client
 
 _log = logging.getLogger("gunicorn.error")
 
-#: The address at which the alternative profile listens.
+#: Address and port at which the alternative profile listens; None before the first start.
 _listening: str | None = None
 
 
 class Off(GatewayApiError):
-    """Profile that the running configuration disables. The text says how to enable the profile."""
+    """Error of a start: the running configuration disables the profile. The text says how to enable the
+    profile."""
 
 
 class BadAddress(Off):
-    """Address of the running configuration at which the profile cannot listen."""
+    """Error of a start: the profile cannot listen at the address of the running configuration."""
 
 
 def make_settings(profile: Profile) -> dict[str, Any]:
-    """Return gunicorn's settings by name."""
+    """Return gunicorn's settings for a profile, by name."""
     return {
         "wsgi_app": f"gateway_api.web.app:{profile.factory}()",
         "proc_name": profile.name,
@@ -47,9 +48,10 @@ def make_settings(profile: Profile) -> dict[str, Any]:
         "worker_tmp_dir": value(os.environ, f"{profile.prefix}_RUNTIME"),
         "logger_class": "gateway_api.serving.worker.Log",
         "accesslog": "-",
-        # Seconds for requests in progress at a stop, within systemd's TimeoutStopSec. A reload gives more.
+        # Seconds for requests in progress at a stop, less than systemd's TimeoutStopSec. A reload gives more
+        # time.
         "graceful_timeout": 8,
-        # Also gunicorn's limit for the header of a request: never 0.
+        # gunicorn also limits the header of a request by this time, so it must not be 0.
         "keepalive": 30,
         # With HTTP/2, a second request would wait behind a long response.
         "http_protocols": "h1",
@@ -62,12 +64,13 @@ def make_settings(profile: Profile) -> dict[str, Any]:
 
 
 def forget_configuration(server: Any) -> None:
-    """Let gunicorn import its configuration again at a SIGHUP: Python would return the loaded module."""
+    """Make gunicorn import its configuration again at a SIGHUP: Python would return the loaded module."""
     sys.modules.pop(server.cfg.config.removeprefix("python:"), None)
 
 
 def read_address(settings: Settings) -> str:
-    """Return the configured address and port for gunicorn. Raises Off, BadAddress and CoreUnavailable."""
+    """Return the address and port of the running configuration, in gunicorn's format. Raises Off, BadAddress
+    and CoreUnavailable."""
     with closing(Client(settings.core_socket)) as client:
         running = CoreClient(client).get_settings()
     if running.auth_token is None:
@@ -85,24 +88,26 @@ def read_address(settings: Settings) -> str:
 
 
 def choose_address(settings: Settings) -> str:
-    """Return the address of the running configuration. At a reload, return the former address if the new one
-    cannot be used or the core is unavailable. Raises Off; at a start also BadAddress and CoreUnavailable."""
+    """Return the address at which to listen, from the running configuration. At a reload, return the current
+    address if the new address cannot be used or the core is unavailable. Raises Off; at a start also
+    BadAddress and CoreUnavailable."""
     global _listening
     try:
         found = read_address(settings)
-        # At a start, gunicorn tries several times.
+        # At a start there is no check, because gunicorn tries several times.
         if _listening not in (None, found):
             _require_free(found)
         _listening = found
     except (BadAddress, CoreUnavailable) as error:
         if _listening is None:
             raise
-        _log.error("still listening at %s: %s", _listening, error)
+        _log.error("cannot change the listen address, still listening at %s: %s", _listening, error)
     return _listening
 
 
 def _require_free(place: str) -> None:
-    """Raise BadAddress if nobody can listen there: gunicorn would close its sockets first, and then end."""
+    """Raise BadAddress if no process can listen at an address: gunicorn would close its current sockets
+    first, and then end."""
     host, _, port = place.rpartition(":")
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     try:

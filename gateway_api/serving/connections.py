@@ -1,8 +1,8 @@
 """Connections of a worker, with their sockets and the deadlines of their clients.
 
-A connection ends when its client misses a deadline, and earlier when others need its place: then the client
-that the worker has waited for longest loses it. So no new client is rejected for clients that do nothing, and
-health has a response for every address.
+A worker closes a connection when the client misses a deadline. If the worker has too many connections, it
+first closes the connections whose clients it has waited for longest. So idle clients never cause the
+rejection of a new client, and health has a response for every address.
 
 Internals of gevent, read in 26.9: `_sock`, and `SSLSocket` as a context's `sslsocket_class`. gunicorn reads
 and writes through `recv` and `sendall` only.
@@ -31,16 +31,16 @@ from gateway_contract.base.turns import give_way
 
 _log = logging.getLogger(__name__)
 
-#: Bytes that are sent or read at once, in a tenth of a millisecond; with TLS, in three.
+#: Maximum bytes that are sent or read at once. They take 0.1 ms, or 0.3 ms with TLS.
 _PIECE_BYTES = 64 << 10
-#: Bytes of a response that the kernel holds unsent.
+#: Maximum bytes of a response in the kernel that are not sent yet.
 _UNSENT_BYTES = 64 << 10
-#: For a wait inside another one.
+#: Context of a wait inside another wait.
 _NO_WAIT = nullcontext()
 
 
 class Phase(Enum):
-    """Phase of a connection. The value completes the sentence "it did not ... in time"."""
+    """Phase of a connection. The value completes the sentence "the clients did not ... in time"."""
 
     HANDSHAKE = "finish its TLS handshake"
     HEADER = "send the header of a request"
@@ -57,34 +57,34 @@ class Phase(Enum):
 class Limits:
     """Limits for the clients of a worker."""
 
-    #: Seconds of each phase. A response has more, by its size.
+    #: Time limit of each phase, in seconds. A long response has more time.
     handshake: float = 10.0
     header: float = 10.0
     idle: float = 30.0
     body: float = 20.0
     response: float = 10.0
-    #: Bytes of a response per additional second.
+    #: Bytes of a response for which its time limit grows by a second.
     rate: int = 32 << 10
-    #: Connections, without streams.
+    #: Maximum numbers of connections, without streams.
     of_one_address: int = 1024
     in_all: int = 4096
-    #: Connections in addition, for clients on this machine while all others wait for the worker.
+    #: Additional connections for clients on this machine, while all other connections wait for the worker.
     for_loopback: int = 64
-    #: Bytes of responses in memory. One response for several clients counts once.
+    #: Maximum bytes of responses in memory. A response that several clients share counts once.
     unsent_bytes: int = 128 << 20
 
     def within(self, places: int) -> "Limits":
-        """Return the limits for this number of connections, those for loopback included."""
+        """Return the limits for this total number of connections, including the connections for loopback."""
         reserve = min(self.for_loopback, places // 8)
         return replace(self, in_all=places - reserve, for_loopback=reserve)
 
 
 class NoRoom(GatewayApiError):
-    """Rejection of a connection: all others have requests in progress."""
+    """Rejection of a connection: all other connections have requests in progress."""
 
 
 class Connection:
-    """Connection of one client. `end` closes it at once."""
+    """Connection of one client. `end` is a function that closes the connection at once."""
 
     __slots__ = ("_body_deadline", "_table", "address", "deadline", "end", "phase", "since", "unsent")
 
@@ -92,7 +92,7 @@ class Connection:
         self._table = table
         self.address = address
         self.end = end
-        #: Deadline of the request's body, which pieces of the body do not extend.
+        #: Deadline of the whole body of a request.
         self._body_deadline: float | None = None
         #: Bytes of a response that the client has not received yet.
         self.unsent: bytes | None = None
@@ -104,7 +104,7 @@ class Connection:
         self.deadline = None if seconds is None else self.since + seconds
 
     def wait_for_request(self) -> AbstractContextManager[None]:
-        """Return the wait for the header of a request."""
+        """Begin the wait for the header of a request, and return the context of the wait."""
         self._body_deadline = None
         if self.phase is Phase.HANDSHAKE:
             self.begin(Phase.HEADER, self._table.limits.header)
@@ -113,7 +113,7 @@ class Connection:
         return self
 
     def wait_for_body(self) -> AbstractContextManager[None]:
-        """Return the wait for bytes of a request's body."""
+        """Begin the wait for a piece of a request's body, and return the context of the wait."""
         if self.phase is not Phase.WORK:
             return _NO_WAIT
         now = self._table.clock()
@@ -123,7 +123,7 @@ class Connection:
         return self
 
     def wait_for_receiver(self, data: bytes) -> AbstractContextManager[None]:
-        """Return the wait for the client, which receives these bytes."""
+        """Begin the wait until the client has received these bytes, and return the context of the wait."""
         if self.phase is not Phase.WORK:
             return _NO_WAIT
         limits = self._table.limits
@@ -133,14 +133,15 @@ class Connection:
         return self
 
     def __enter__(self) -> None:
-        """Begin a wait, which the method that returned it has prepared. A generator would take more time."""
+        """Do nothing: a method such as `wait_for_body` has begun the wait. A generator would take more
+        time."""
 
     def __exit__(self, *error: object) -> None:
         self._table.release(self)
         self.begin(Phase.WORK)
 
     def begin_stream(self) -> None:
-        """Begin a stream without a deadline, the last response of the connection."""
+        """Begin a stream without a deadline, as the last response of the connection."""
         self.begin(Phase.STREAM)
         self._table.count_as_stream(self)
 
@@ -164,7 +165,7 @@ class Connections:
         return len(self._all) + len(self._streams)
 
     def admit(self, address: str, end: Callable[[], None]) -> Connection:
-        """Return a new connection, which may end others. Raises NoRoom."""
+        """Return a new connection. Other connections are ended if there is no room. Raises NoRoom."""
         network = identify_client(address)
         if len(self._by_address[network]) >= self.limits.of_one_address:
             self._make_room(self._by_address[network])
@@ -181,12 +182,13 @@ class Connections:
         return connection
 
     def remove(self, connection: Connection) -> None:
-        """Remove a connection that is closed."""
+        """Remove a closed connection."""
         self._forget(connection)
         self._streams.discard(connection)
 
     def end_late(self) -> Counter[Phase]:
-        """End connections past their deadlines. Return their number in each phase."""
+        """End the connections that are past their deadlines. Return the number of these connections in each
+        phase."""
         now = self.clock()
         late = [each for each in self._all if each.deadline is not None and now >= each.deadline]
         phases = Counter(each.phase for each in late)
@@ -194,12 +196,13 @@ class Connections:
         return phases
 
     def take_rejected(self) -> int:
-        """Return the number of rejected connections since the last call."""
+        """Return the number of connections that were rejected since the last call."""
         number, self._rejected = self._rejected, 0
         return number
 
     def end_without_request(self, idle: float, new: float) -> None:
-        """End connections that have sent no request for so many seconds, after a response or their start."""
+        """End the connections that wait for a request: after `idle` seconds since the last response, or `new`
+        seconds since their start."""
         now = self.clock()
         waits = {Phase.IDLE: idle, Phase.HANDSHAKE: new, Phase.HEADER: new}
         self._end([each for each in self._all if now - each.since >= waits.get(each.phase, math.inf)])
@@ -208,7 +211,8 @@ class Connections:
         self._end([*self._all, *self._streams])
 
     def hold(self, data: bytes) -> None:
-        """Count one more client that receives these bytes. Too many bytes end the slowest clients."""
+        """Count one more client that receives these bytes. Disconnect the slowest clients if too many bytes
+        are unsent."""
         if not self._receivers[id(data)]:
             self._unsent_bytes += len(data)
         self._receivers[id(data)] += 1
@@ -218,12 +222,12 @@ class Connections:
                 # A single response may be larger than the limit.
                 return
             slowest = min(slow, key=attrgetter("since"))
-            # Now, not when its greenlet runs: until then, this loop would end more than it needs to.
+            # Released now: if only its greenlet released the bytes, this loop would end too many connections.
             self.release(slowest)
             self._end([slowest])
 
     def release(self, connection: Connection) -> None:
-        """Undo `hold` for the connection."""
+        """Undo `hold` for a connection."""
         data, connection.unsent = connection.unsent, None
         if data is None:
             return
@@ -237,7 +241,7 @@ class Connections:
         self._streams.add(connection)
 
     def _make_room(self, among: set[Connection]) -> None:
-        # Several at a time: the search for one takes as long.
+        # Several connections at a time, because the search for a single connection takes as long.
         share = max(1, len(among) // 16)
         waits = (each for each in among if each.phase not in (Phase.WORK, Phase.STREAM))
         self._end(heapq.nsmallest(share, waits, key=attrgetter("since")))
@@ -256,23 +260,23 @@ class Connections:
 
 
 class _WatchedSocket:
-    """Socket of a client that tells its connection what it waits for."""
+    """Socket of a client that tells its connection when a wait begins and ends."""
 
-    #: None until the socket has a connection: TLS reads before.
+    #: None during the TLS handshake, before the socket has a connection.
     connection: Connection | None = None
     #: Body of the last request. The view may have read nothing of it.
     body: Any = None
 
     def recv(self, size: int, *more: Any) -> bytes:
         with self.connection.wait_for_body() if self.connection else nullcontext():
-            # gunicorn takes up to a megabyte of a body, and copies what is left of it at each piece.
+            # gunicorn reads up to a megabyte of a body, and copies the remaining bytes for each piece.
             return cast(bytes, super().recv(min(size, _PIECE_BYTES), *more))  # type: ignore[misc]
 
     def sendall(self, data: bytes) -> None:
         with self.connection.wait_for_receiver(data) if self.connection else nullcontext():
             for start in range(0, len(data), _PIECE_BYTES):
                 if start:
-                    # A client that reads as fast as it gets would otherwise leave no turn to others.
+                    # Otherwise a fast client would block all other requests.
                     give_way()
                 piece = memoryview(data)[start : start + _PIECE_BYTES]
                 # gevent's `sendall` looks up the size of the kernel's buffer first. Most responses are short.
@@ -294,7 +298,8 @@ class TlsSocket(_WatchedSocket, SSLSocket):  # type: ignore[misc]
 
 
 def take_over(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:
-    """Return the watched socket of an accepted one, before its handshake. A context makes a `TlsSocket`."""
+    """Return a watched socket that replaces an accepted socket, before its handshake: a `TlsSocket` if there
+    is a TLS context, otherwise a `PlainSocket`."""
     if client.family != socket.AF_UNIX:
         # The kernel would buffer megabytes for a client that does not read, and no deadline would notice.
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
@@ -304,11 +309,11 @@ def take_over(client: socket.socket, context: ssl.SSLContext | None) -> PlainSoc
 
 
 def close_at_once(client: PlainSocket | TlsSocket) -> None:
-    """Close a connection and drop unsent bytes: the kernel would keep them for minutes for a client that does
-    not read. TLS is not closed first, for the same reason."""
+    """Close a connection at once and drop its unsent bytes: the kernel would keep these bytes for minutes if
+    the client does not read. For the same reason, TLS is not closed first."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     try:
         # gevent's own shutdown raises in the greenlet that waits, where it would look like a fault.
         client._sock.shutdown(socket.SHUT_RDWR)
     except OSError as error:
-        _log.debug("the connection was closed already: %s", error)
+        _log.debug("cannot shut down a connection that is already closed: %s", error)

@@ -14,7 +14,7 @@ from gateway_api.web import app  # noqa: F401
 from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.variables import BadSetting
 
-#: Exit status EX_CONFIG of sysexits.h, after which the unit is not started again.
+#: Exit status EX_CONFIG of sysexits.h. After this status, systemd does not restart the unit.
 STATUS_OF_OFF = 78
 
 globals().update(make_settings(TOKEN))
@@ -34,5 +34,7 @@ def on_starting(server: Any) -> None:
     try:
         prepare_folder(Settings.from_environment(os.environ, TOKEN).audit)
     except OSError as error:
-        server.log.critical("cannot start the alternative profile: GATEWAY_API_TOKEN_AUDIT: %s", error)
+        server.log.critical(
+            "cannot start the alternative profile, GATEWAY_API_TOKEN_AUDIT is unusable: %s", error
+        )
         sys.exit(1)

@@ -78,8 +78,8 @@ def when_ready(server: Any) -> None:
 
 
 def _has_forked(server: weakref.ref[Any]) -> bool:
-    # For a thread of the hub. A fork keeps for ever what such a thread holds: with the arbiter, a worker
-    # would keep its application, and never close the login ledger.
+    # A thread of the hub calls this function. After a fork, the objects of such a thread stay in memory
+    # forever: with the arbiter, a worker would keep its application, and would never close the login ledger.
     arbiter = server()
     return arbiter is None or has_forked(arbiter)
 
@@ -90,7 +90,7 @@ def pre_fork(server: Any, worker: Any) -> None:
 
 
 def post_fork(server: Any, worker: Any) -> None:
-    # The hub in the arbiter has imported requests with unpatched names. No worker uses requests.
+    # The hub in the arbiter imports the library requests before gevent patches it. No worker uses requests.
     warnings.simplefilter("ignore", MonkeyPatchWarning)
     hub.give_up_sockets(list_listener_descriptors(server))
     # Before the application makes a metric.
@@ -104,15 +104,13 @@ def child_exit(server: Any, worker: Any) -> None:
     try:
         multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
     except OSError as error:
-        server.log.error(
-            "cannot remove the streams of a worker that ended, which stay in the metrics: %s", error
-        )
+        server.log.error("cannot remove the event streams of an ended worker from the metrics: %s", error)
     counters.forget(worker.pid)
 
 
 def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext:
-    """Return the context for TLS 1.3, and TLS 1.2 with AEAD suites only."""
-    # The factory of gunicorn would read the files again, which may have changed since.
+    """Return a TLS context that allows TLS 1.3, and TLS 1.2 with AEAD suites only."""
+    # gunicorn's factory would read the files again, which may have changed since the check.
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     SERVED.load_into(context)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -121,7 +119,7 @@ def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext
 
 
 def _load_pair(config: Any) -> None:
-    """Load the certificate with its key, for the workers that are forked from now on. Raises BadSetting."""
+    """Load the certificate and its key, for the workers that are forked from now on. Raises BadSetting."""
     if not config.certfile:
         return
     try:
@@ -132,8 +130,8 @@ def _load_pair(config: Any) -> None:
 
 
 def _prepare() -> None:
-    """Prepare what the workers share: the secret, the folders and databases, and the OpenAPI document. To be
-    called before the first fork. Raises BadSetting."""
+    """Prepare everything that the workers share: the secret, the folders and databases, and the OpenAPI
+    document. Must be called before the first fork. Raises BadSetting."""
     readiness.take_over()
     if not has_secret(os.environ):
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)
@@ -141,10 +139,10 @@ def _prepare() -> None:
     settings = Settings.from_environment(os.environ)
     if settings.has_short_secret:
         _log.warning(
-            "SVC_API_SECRET is shorter than the 32 bytes that RFC 7518 section 3.2 requires: set a longer one"
+            "SVC_API_SECRET is shorter than the 32 bytes of RFC 7518 section 3.2: set a longer secret"
         )
     if not os.access(settings.core_socket, os.F_OK):
-        _log.error("cannot find the socket %s. %s", settings.core_socket, CoreAbsent.HINT)
+        _log.error("cannot find the socket of the core daemon, %s. %s", settings.core_socket, CoreAbsent.HINT)
     ledger = f"cannot open or create the login ledger {settings.ledger} (GATEWAY_API_STATE)"
     for prepare, path, failure in (
         (prepare_ledger, settings.ledger, ledger),

@@ -59,16 +59,17 @@ _access = logging.getLogger("gunicorn.access")
 
 readiness = Readiness()
 
-#: Seconds between two looks at deadlines, and at whether the worker has to stop.
+#: Interval at which a worker checks the deadlines of clients and whether it has to stop, in seconds.
 _LOOK_SECONDS = 0.25
-#: At a stop, seconds for the next request of a client that got a response, and for the first of a new client.
+#: At a stop, seconds to wait for the next request after a response, and for the first request of a
+#: connection.
 _LINGER_SECONDS, _LINGER_NEW_SECONDS = 0.5, 2.0
-#: At a reload, seconds for requests in progress: a commit may take 32.
+#: At a reload, seconds for requests in progress. A commit may take 32 seconds.
 _FINISH_SECONDS = 35.0
-#: Seconds until the requests of closed connections have ended and are recorded.
+#: Seconds for the audit records of requests whose connections were closed.
 _RECORD_SECONDS = 0.5
 
-#: Code and phrase by the error of gunicorn.
+#: Status code and phrase of each error of gunicorn.
 _STATUSES = (
     (errors.LimitRequestLine, "414 URI Too Long"),
     (errors.LimitRequestHeaders, "431 Request Header Fields Too Large"),
@@ -85,21 +86,21 @@ _HOST = re.compile(
 )
 _MAX_PORT = 65535
 
-#: Most bytes of a body that are sent with the header. A record of TLS has up to 16 KiB.
+#: Maximum bytes of a body that are sent together with the header. A TLS record has up to 16 KiB.
 _SHORT_BODY_BYTES = 15 << 10
-#: Bytes of a body that are read at once, to be discarded.
+#: Bytes of a discarded body that are read at once.
 _PIECE_BYTES = 64 << 10
 
-#: A folder that always exists, and takes files like any other (shm_overview(7)).
+#: Folder that always exists, and in which files can be created (shm_overview(7)).
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - gunicorn's file has no name
 
-#: Signals for which a worker has handlers of its own.
+#: Signals for which a worker installs its own handlers.
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1}
 
 
 class _Settings:
-    """Configuration of gunicorn, in which each setting is looked up once, as a worker never changes it.
-    gunicorn would look settings up 20 times a request, in two calls each."""
+    """Cache of gunicorn's settings, which a worker never changes. gunicorn would look up settings 20 times in
+    a request, with two calls each."""
 
     def __init__(self, cfg: Any) -> None:
         self._cfg = cfg
@@ -114,7 +115,7 @@ class _Settings:
 
 
 class _Listener:
-    """Name of a listener, which may be closed before its connections."""
+    """Name of a listening socket, which may be closed before its connections."""
 
     def __init__(self, listener: Any) -> None:
         self._name = listener.getsockname()
@@ -124,7 +125,7 @@ class _Listener:
 
 
 class Response(wsgi.Response):  # type: ignore[misc]
-    """Response without the name of the server, and in one packet if it is short."""
+    """Response without the header Server. A short response is sent in one packet."""
 
     headers_sent: bool
 
@@ -152,12 +153,13 @@ class Response(wsgi.Response):  # type: ignore[misc]
 #: The socket of the connection that this greenlet serves.
 _served: ContextVar[Any] = ContextVar("served")
 
-#: By the second.
+#: The time in the header Date, cached for one second.
 _date = lru_cache(1)(wsgi.util.http_date)
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]
-    """Worker that ends each connection whose client misses a deadline, and all streams when it stops."""
+    """Worker of gunicorn that closes the connection of each client that misses a deadline, and all streams
+    when it stops."""
 
     cfg: Any
     wsgi: Any
@@ -167,7 +169,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     ) -> None:
         # gunicorn makes the file of the heartbeat before the fork: an error would end the arbiter.
         if cfg.worker_tmp_dir and not os.access(cfg.worker_tmp_dir, os.W_OK | os.X_OK):
-            log.error("cannot write heartbeats to %s, so they are in %s", cfg.worker_tmp_dir, _SHARED_MEMORY)
+            log.error("cannot write the heartbeat file to %s, using %s", cfg.worker_tmp_dir, _SHARED_MEMORY)
             cfg.set("worker_tmp_dir", _SHARED_MEMORY)
         super().__init__(age, ppid, sockets, app, timeout, cfg, log)
         self.cfg = _Settings(self.cfg)
@@ -185,7 +187,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         """Serve until the worker has to stop, and then finish the requests in progress."""
         take_signals()
         gevent.get_hub().handle_error = _log_greenlet_error
-        # Nobody looks at where a greenlet was spawned, which takes a kilobyte of each greenlet.
+        # Tracking where greenlets were spawned takes a kilobyte for each greenlet, and is not used.
         gevent.config.track_greenlet_tree = False
         if self.logs_expiry and self.cfg.certfile:
             gevent.spawn(log_expiry, Path(self.cfg.certfile), SERVED.end, gevent.sleep)
@@ -197,7 +199,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             for listener in self.sockets
         ]
         for server in servers:
-            # One at a time, so that other workers accept some.
+            # One connection at a time, so that other workers accept connections, too.
             server.max_accept = 1
             server.start()
         while self.alive:
@@ -206,7 +208,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             gevent.sleep(_LOOK_SECONDS)
         for server in servers:
             server.close()
-        # A connection that was accepted just now is not among the connections yet.
+        # A connection that was accepted just now is not counted yet.
         gevent.sleep(0)
         self.wsgi.stop()
         # If the arbiter stops as well, it ends the worker earlier, by graceful_timeout.
@@ -227,7 +229,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             sock = take_over(client, self._context)
         except (OSError, ValueError) as error:
             # The client has closed the connection already, perhaps after bytes that are not TLS.
-            _log.debug("a client has closed its connection before the first request: %s", error)
+            _log.debug("a client closed its connection before the first request: %s", error)
             client.close()
             return
         try:
@@ -248,14 +250,15 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         readiness.serves()
 
     def timeout_ctx(self) -> AbstractContextManager[None]:
-        """Return the wait for a next request, which the connection's deadline ends."""
+        """Return the context of the wait for the next request. The deadline of the connection ends the
+        wait."""
         sock = _served.get()
         _discard_body(sock)
         wait: AbstractContextManager[None] = sock.connection.wait_for_request()
         return wait
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
-        """Serve a request as AsyncWorker does, with the class Response of this module."""
+        """Serve a request as AsyncWorker does, but with the class Response of this module."""
         check_header(req)
         give_way()
         began = datetime.now()
@@ -266,7 +269,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             response.force_close()
         body = self.wsgi(environ, response.start_response)
         if isinstance(body, Stream):
-            # The end of a stream without a length is that of its connection.
+            # A stream has no length, so it ends when its connection ends.
             response.force_close()
             sock.connection.begin_stream()
         try:
@@ -289,7 +292,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             if not response.headers_sent:
                 raise
             # The header of a second response would be part of the body.
-            _log.exception("cannot complete a response, whose connection is closed")
+            _log.exception("cannot complete a response, closing its connection")
             raise StopIteration from None
         finally:
             if hasattr(body, "close"):
@@ -297,21 +300,25 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
     def _end_late(self) -> None:
         for phase, ended in self._connections.end_late().items():
-            _log.info("closed %d connections: they did not %s in time", ended, phase.value)
+            _log.info("closed %d connections: the clients did not %s in time", ended, phase.value)
         if rejected := self._connections.take_rejected():
-            _log.warning("rejected %d connections: all places have requests in progress", rejected)
+            _log.warning("rejected %d connections: all other connections have requests in progress", rejected)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         if isinstance(exc, gevent.GreenletExit):
             return
         if isinstance(exc, ssl.SSLError):
             # A client without TLS could not read a response, either.
-            _log.info("no TLS from %s: %s", addr and addr[0], exc.reason)
+            _log.info("no TLS from %s, connection closed: %s", addr and addr[0], exc.reason)
             return
         request_id = secrets.token_hex(16)
         status = _find_status(exc)
         if status is None:
-            _log.error("cannot serve a request", exc_info=exc, extra=logs.make_extra(request_id=request_id))
+            _log.error(
+                "cannot serve a request, responding with 500",
+                exc_info=exc,
+                extra=logs.make_extra(request_id=request_id),
+            )
             status = "500 Internal Server Error"
         header, body = _make_last_response(status, request_id, tls=self.cfg.is_ssl)
         fields = http.make_log_fields(
@@ -326,15 +333,15 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         try:
             client.sendall((header + body).encode())
         except OSError as error:
-            _log.debug("could not send the last response: %s", error)
+            _log.debug("cannot send an error response to a client: %s", error)
 
 
 class Log(Logger):  # type: ignore[misc]
-    """Log of gunicorn, in the format of the product."""
+    """Logger of gunicorn, in the log format of the product."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
-        # Of bad values in the environment the start fails later.
+        # A wrong value in the environment ends the start later, with a message.
         format, level, _ = log_style(os.environ)
         # gunicorn would keep the access log at info.
         for logger in (self.error_log, self.access_log):
@@ -356,7 +363,8 @@ class Log(Logger):  # type: ignore[misc]
 
 
 def prepare_arbiter(server: Any) -> None:
-    """Prepare the arbiter. To be called once, before `Readiness.take_over`."""
+    """Prepare the limits, the signals and the watchdog of the arbiter. Must be called once, before
+    `Readiness.take_over`."""
     raise_descriptor_limit()
     # Another arbiter may have started this one (SIGUSR2), by a fork.
     take_signals()
@@ -371,7 +379,8 @@ def prepare_arbiter(server: Any) -> None:
 
 
 def _feed_watchdog(watchdog: Watchdog, server: Any) -> None:
-    """Report each turn of the arbiter's loop, which ends workers that hang, to the watchdog of systemd."""
+    """Report each turn of the arbiter's loop to the watchdog of systemd. The arbiter's loop also ends workers
+    that hang."""
     # Weak, as a worker must not keep the arbiter.
     promote = weakref.WeakMethod(server.maybe_promote_master)
 
@@ -385,7 +394,7 @@ def _feed_watchdog(watchdog: Watchdog, server: Any) -> None:
 
 
 def take_signals() -> None:
-    """Unblock the signals. Waiting signals arrive now."""
+    """Unblock the signals. Pending signals arrive now."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
@@ -395,24 +404,24 @@ def find_used_pids(arbiter: Any) -> set[int | None]:
 
 
 def is_expiry_logged(arbiter: Any) -> bool:
-    """Return True if a worker that has started since the last reload, with the current configuration, logs
-    that the certificate has expired."""
+    """Return True if a worker with the current configuration logs that the certificate has expired. Such a
+    worker has started since the last reload."""
     return any(worker.logs_expiry and worker.cfg.is_of(arbiter.cfg) for worker in arbiter.WORKERS.values())
 
 
 def has_forked(arbiter: Any) -> bool:
-    """Return True if the arbiter has all of its workers."""
+    """Return True if the arbiter has started all of its workers."""
     return bool(len(arbiter.WORKERS) >= arbiter.num_workers)
 
 
 def list_listener_descriptors(arbiter: Any) -> Iterator[int]:
-    """Yield the descriptors of the sockets at which the arbiter listens."""
+    """Yield the file descriptors of the arbiter's listening sockets."""
     return (listener.fileno() for listener in arbiter.LISTENERS)
 
 
 def check_header(request: Any) -> None:
-    """Check the rules of HTTP that not both of gunicorn's parsers check. Raises errors.InvalidHeader,
-    errors.ObsoleteFolding and errors.UnsupportedTransferCoding."""
+    """Check the rules of HTTP that at least one of gunicorn's two parsers does not check. Raises
+    errors.InvalidHeader, errors.ObsoleteFolding and errors.UnsupportedTransferCoding."""
     hosts = [value for name, value in request.headers if name == "HOST"]
     # RFC 9112 section 3.2. HTTP/1.0 had no such header.
     if len(hosts) > 1 or (not hosts and request.version >= (1, 1)) or not all(map(_is_host, hosts)):
@@ -441,23 +450,24 @@ def _is_host(text: str) -> bool:
 
 
 def _find_status(error: BaseException) -> str | None:
-    """Return code and phrase for a request that cannot be parsed; None for a fault of the worker."""
+    """Return the status code and phrase for a request that cannot be parsed; None for an internal error of
+    the worker."""
     if isinstance(error, errors.InvalidHeader) and error.hdr == _UNKNOWN_CODING:
         return "501 Not Implemented"
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), None)
 
 
 def _log_greenlet_error(context: object, kind: Any, error: Any, trace: Any) -> None:
-    """Log the error of a greenlet, in place of `handle_error` of gevent's hub, which prints it."""
+    """Log the error of a greenlet. Replaces `handle_error` of gevent's hub, which would print the error."""
     hub = gevent.get_hub()
     if not issubclass(kind, hub.NOT_ERROR):
-        _log.error("a greenlet ended with an error", exc_info=(kind, error, trace))
+        _log.error("a greenlet ended with an unexpected error", exc_info=(kind, error, trace))
     if context is None or issubclass(kind, hub.SYSTEM_ERROR):
         hub.handle_system_error(kind, error)
 
 
 def _make_last_response(status: str, request_id: str, *, tls: bool) -> tuple[str, str]:
-    """Return header and body of the last response on a connection."""
+    """Return the header and the body of an error response, after which the connection is closed."""
     body = json.dumps({"status": "error", "message": status.partition(" ")[2]}, separators=(",", ":"))
     headers = {
         "Connection": "close",
@@ -471,8 +481,9 @@ def _make_last_response(status: str, request_id: str, *, tls: bool) -> tuple[str
 
 
 def _discard_body(sock: PlainSocket | TlsSocket) -> None:
-    """Read the rest of the last request's body. gunicorn would read a kilobyte at a time, and each time copy
-    all that it holds: a megabyte took a tenth of a second, without a turn for others."""
+    """Read and discard the rest of the last request's body. gunicorn would read a kilobyte at a time, and
+    copy all remaining bytes each time: a megabyte took a tenth of a second, in which no other request was
+    served."""
     body, sock.body = sock.body, None
     # A body with a length says when it is read to its end, a chunked one only when it is read once more.
     if body is None or (isinstance(body.reader, LengthReader) and not body.reader.length):

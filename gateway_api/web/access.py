@@ -1,9 +1,9 @@
-"""Access of callers to operations, decided before anything else of a request is read.
+"""Access checks of operations, which run before any other part of a request is read.
 
-The live page has its token in a cookie (RFC 6265), which survives a reload, and which no script can read. A
-browser may add the cookie to a request that another page has caused. So the cookie counts only with a header
-that a page of another origin cannot send: the browser would first ask this API (Fetch Standard, section 4.8),
-which allows the header to no other origin.
+The live page keeps its token in a cookie (RFC 6265), which survives a reload and which no script can read. A
+browser may add the cookie to a request that a page of another origin has started. So the cookie counts only
+together with a header that such a page cannot send: the browser would first ask this API (Fetch Standard,
+section 4.8), and the API allows the header to no other origin.
 """
 
 import re
@@ -21,7 +21,7 @@ from gateway_contract.base.errors import CoreUnavailable, Disabled, NotAllowed, 
 
 _ADMIN = "admin"
 _NO_TOKEN = "The running configuration has no api.auth_token"  # noqa: S105 - a sentence
-#: Seconds for the core's reply where a caller has access without it.
+#: Seconds to wait for the core's reply if a caller has access without the core.
 _SHORT_TIMEOUT = 0.2
 #: Header in each request of the live page, and its value.
 _PAGE_HEADER, _PAGE_VALUE = "X-Gateway-Page", "1"
@@ -48,9 +48,9 @@ ALWAYS, STATIC, OPEN, ANY_ROLE, ADMIN = Access
 
 
 def require_access(access: Access, *, without_core: bool = False) -> None:
-    """Return if the caller of the current request has this access, and note who the caller is. Otherwise
-    raise Disabled, NotAuthenticated, NotAllowed or CoreUnavailable. `without_core`: a user whose token is not
-    revoked has access while the core hangs."""
+    """Require that the caller of the current request has this access, and record the caller in the request.
+    Raises Disabled, NotAuthenticated, NotAllowed and CoreUnavailable. With `without_core`, a user whose token
+    is not revoked has access while the core does not reply."""
     match access:
         case Access.ALWAYS:
             return
@@ -66,8 +66,8 @@ def require_access(access: Access, *, without_core: bool = False) -> None:
 
 
 def find_claims() -> Claims | None:
-    """Return the claims of the request's token; None without a valid token, which the view does not
-    require."""
+    """Return the claims of the request's token, or None without a valid token. For views that do not require
+    a token."""
     with suppress(NotAuthenticated):
         _identify_user(without_core=False)
         return get_request().claims
@@ -75,7 +75,8 @@ def find_claims() -> Claims | None:
 
 
 def keep_in_browser(token: str | None) -> None:
-    """Give the browser of the live page the token, until the browser is closed. None removes the token."""
+    """Store the token in a cookie of the browser until the browser is closed; None deletes the cookie. Does
+    nothing for requests that do not come from the live page."""
 
     def set_cookie(response: Response) -> Response:
         if token is None:
@@ -89,7 +90,7 @@ def keep_in_browser(token: str | None) -> None:
 
 
 def _identify(without_core: bool) -> str:
-    """Note who the caller is, and return the caller's role."""
+    """Record the caller in the request, and return the caller's role."""
     try:
         return _identify_user(without_core) if _has_users() else _identify_token_holder()
     except NotAuthenticated:
@@ -107,7 +108,7 @@ def _require_enabled() -> None:
 
 
 def _read_static_token() -> str:
-    """Return the token of the running configuration. Raises Disabled without one."""
+    """Return the static token of the running configuration. Raises Disabled if there is no token."""
     settings = get_services().access.get_settings()
     if not settings.enabled:
         raise Disabled
@@ -121,7 +122,7 @@ def _has_users() -> bool:
 
 
 def _identify_user(without_core: bool) -> str:
-    """Note the user whose login returned the request's token, and return the user's role."""
+    """Record the user of the request's token in the request, and return the user's role."""
     request = get_request()
     claims = get_user_services().tokens.read(_read_user_token(request))
     timeout = _SHORT_TIMEOUT if without_core else None
@@ -130,7 +131,7 @@ def _identify_user(without_core: bool) -> str:
     except CoreUnavailable:
         if not without_core:
             raise
-        # While the core hangs, nobody knows whether the user was changed since the login.
+        # Without the core, it is unknown whether the user was changed since the login.
         settings = None
     if settings is not None and not settings.enabled:
         raise Disabled
@@ -143,7 +144,7 @@ def _identify_user(without_core: bool) -> str:
 
 
 def _identify_token_holder() -> str:
-    """Note the holder of the static token, and return the role admin."""
+    """Record the holder of the static token in the request, and return the role admin."""
     request = get_request()
     if not is_static_token(_read_bearer_token(request), _read_static_token()):
         raise NotAuthenticated("another token")
@@ -152,8 +153,9 @@ def _identify_token_holder() -> str:
 
 
 def _read_user_token(request: ApiRequest) -> str:
-    """Return the token in the header, or else in the cookie. Raises NotAuthenticated without a token."""
-    # The cookie never stands in for a wrong header.
+    """Return the token in the header Authorization; without this header, the token in the cookie. Raises
+    NotAuthenticated without a token."""
+    # A wrong header is an error, even if there is a valid cookie.
     if "HTTP_AUTHORIZATION" in request.environ:
         return _read_bearer_token(request)
     token = request.cookies.get(_make_cookie_name()) if _is_from_page() else None
@@ -176,6 +178,7 @@ def _is_from_page() -> bool:
 
 
 def _make_cookie_name() -> str:
-    # A host's cookies are the same at all of its ports. Several gateways have one host name behind tunnels.
+    # A browser shares the cookies of a host between all ports. Behind tunnels, several gateways have the same
+    # host name.
     port = _PORT_OF_HOST.search(request.host)
     return f"{_COOKIE_PREFIX}-{port[1] if port else 443}"

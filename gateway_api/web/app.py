@@ -59,7 +59,7 @@ BLUEPRINTS: dict[Profile, tuple[Blueprint, ...]] = {
 
 
 class Application(Flask):
-    """Application of Flask that leaves the path of a request as it is."""
+    """Flask application that does not rewrite the path of a request."""
 
     request_class = ApiRequest
 
@@ -91,20 +91,20 @@ class Application(Flask):
             services.streams.close()
 
     def end(self) -> None:
-        """Complete the audit log. Called after the last request of the worker."""
+        """Close the audit log. Called after the last request of the worker."""
         services: WorkerServices = self.extensions[EXTENSION]
         services.audit.close()
 
 
 def list_routes(profile: Profile) -> list[Route]:
-    """Return all routes of the profile, in their order."""
+    """Return all routes of the profile, in the order of their registration."""
     return list(operation.find_routes(_add_routes(Application(), profile)))
 
 
 @cache
 def make_openapi() -> pages.Asset:
-    """Return the OpenAPI document of the profile USERS. Called in gunicorn's arbiter before the first fork:
-    then the workers share the document, and none takes the memory to make it."""
+    """Return the OpenAPI document of the profile USERS. Called in gunicorn's arbiter before the first fork,
+    so that all workers share the document in memory."""
     return pages.Asset.of_document(make_document(list_routes(USERS)))
 
 
@@ -127,8 +127,8 @@ def make_token_app() -> Application:
 
 
 def create_app(services: WorkerServices | None = None) -> Application:
-    """Return the application of one worker, and start nothing. Without services, the application has only the
-    routes of the profile USERS, for `flask --app gateway_api.web.app routes`."""
+    """Return the application of one worker, without starting background tasks. Without services, the
+    application has only the routes of the profile USERS, for `flask --app gateway_api.web.app routes`."""
     app = Application()
     if services is None:
         return _add_routes(app, USERS)
@@ -146,7 +146,7 @@ def create_app(services: WorkerServices | None = None) -> Application:
 
 
 def _add_routes(app: Application, profile: Profile) -> Application:
-    """Add the routes of the profile to the application, and return it."""
+    """Add the routes of the profile to the application, and return the application."""
     operation.install(app)
     for blueprint in BLUEPRINTS[profile]:
         app.register_blueprint(blueprint)

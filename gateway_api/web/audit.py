@@ -1,8 +1,8 @@
-"""Records of requests for the audit log: of each change and each rejection, before the response is sent.
+"""Audit records of requests: each change and each rejected request is recorded before the response is sent.
 
-A change is a request with any other method than GET. A view for admins is unavailable while the audit log
-cannot be written. A change that was made is reported even if its record could not be written. Requests
-without a valid token are counted, and their responses wait for no disk.
+A change is a request with a method that is not safe, such as POST. While the audit log cannot be written,
+changes by admins are refused. A completed change is reported to the client even if its record could not be
+written. Requests without a valid token are only counted, and their responses do not wait for the disk.
 """
 
 import logging
@@ -27,14 +27,14 @@ _REJECTION_STATUSES = {401, 403, 429}
 
 
 def note(*, before: Any = None, after: Any = None) -> None:
-    """Add the values before and after the change to the record of the current request: structs, or any JSON.
-    Secrets in them are masked."""
+    """Add the values before and after the change to the audit record of the current request: structs, or any
+    JSON. Secrets are masked in the record."""
     request = get_request()
     request.before, request.after = msgspec.to_builtins((before, after))
 
 
 def install(app: Flask) -> None:
-    """Record every change and every rejection."""
+    """Register hooks that record every change and every rejected request."""
 
     @app.after_request
     def _record_response(response: Response) -> Response:
@@ -81,12 +81,15 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
     except AuditUnavailable as error:
         more = logs.make_extra(request_id=request.id, **{logs.RECORD: record.text()})
         _log.critical(
-            "cannot write a change, which is not in the audit log but in this line: %s", error, extra=more
+            "a change is not in the audit log, only this log line has its record: %s",
+            error,
+            extra=more,
         )
 
 
 def _find_claimed_user(request: ApiRequest) -> str | None:
-    """Return the username in the body, if there is such a user: any other text may be a password."""
+    """Return the username in the body if this user exists, and None otherwise: any other text may be a
+    password."""
     name = (request.body or {}).get("username")
     if not isinstance(name, str):
         return None

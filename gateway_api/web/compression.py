@@ -1,8 +1,9 @@
 """Compression of responses (RFC 9110 section 8.4) for clients that accept it: zstd (RFC 8878, RFC 9659) or
 gzip.
 
-Only operations that say so are compressed. The length of a compressed response tells whether a text that the
-caller chose repeats a secret in it (BREACH, CVE-2013-3587). So a response with a secret is never compressed.
+The length of a compressed response can reveal whether a text that the caller chose repeats a secret in the
+response (BREACH, CVE-2013-3587). So a response with a secret is never compressed: each operation says whether
+its responses may be compressed.
 """
 
 import sys
@@ -23,17 +24,17 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-#: Bytes of a body below which compression gains less than its headers take.
+#: Minimum size of a compressed body. Below this size, compression saves less than its headers take.
 MIN_BYTES = 1024
-#: Bytes of a body above which it is compressed on a thread, so that the event loop continues.
+#: Maximum size of a body that is compressed in the event loop. A larger body is compressed on a thread.
 MAX_BYTES_IN_LOOP = 64 << 10
-#: Seconds that a long body waits for the thread. Then it is sent plain.
+#: Maximum time that a long body waits for the thread. Afterwards the body is sent uncompressed.
 MAX_WAIT_SECONDS = 0.05
 
 #: RFC 9110 section 8.4.1.3.
 _ALIASES = {"x-gzip": "gzip"}
-#: Encoder of each content coding, the preferred one first. zlib writes gzip's format with 16 more than the
-#: window, 32 KiB (15 bits).
+#: Encoder of each content coding, in the order of preference. zlib writes the format of gzip if 16 is added
+#: to the bits of the window: 15 bits, for 32 KiB.
 _ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
     "zstd": partial(zstd.compress, level=1),
     "gzip": partial(zlib.compress, level=3, wbits=16 + 15),
@@ -42,7 +43,7 @@ _ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Bytes of a response, and their content coding."""
+    """Body of a response: the bytes, and their content coding. The coding of an uncompressed body is None."""
 
     data: bytes
     coding: str | None = None
@@ -52,15 +53,16 @@ class Body:
 
 
 class Compressor:
-    """Compressor of the responses of a worker. To be made in the process that uses it."""
+    """Compressor for the responses of a worker. Must be created in the process that uses it."""
 
     def __init__(self) -> None:
-        # Not the hub's threads: there logins wait for bcrypt.
+        # Not the threads of gevent's hub: logins occupy these threads with bcrypt.
         self._thread = gevent.get_hub().threadpool_class(1)
         self._turn = BoundedSemaphore(1)
 
     def compress(self, response: Response) -> Response:
-        """Compress a response if it is long enough and the client accepts that, and return the response."""
+        """Compress a response if it is long enough and the client accepts compression. Return the
+        response."""
         if "Vary" in response.headers:
             # A whole list is compressed once for all of its clients.
             return response
@@ -72,7 +74,8 @@ class Compressor:
         return add_coding_headers(response, body.coding)
 
     def encode(self, plain: Body, coding: str | None) -> Body:
-        """Return the body with this coding; plain if it is short, or the thread is busy for too long."""
+        """Return the body with this content coding. Return a short body unchanged, and a long body if the
+        thread stays busy for too long."""
         if coding is None or len(plain) < MIN_BYTES:
             return plain
         encode = _ENCODERS[coding]
@@ -87,15 +90,16 @@ class Compressor:
 
 
 def choose_coding() -> str | None:
-    """Return the coding for the client of this request, None for none."""
+    """Return the content coding for the client of the current request, or None for an uncompressed
+    response."""
     return choose_accepted(request.headers.get("Accept-Encoding", ""))
 
 
 @lru_cache(64)
 def choose_accepted(accepted: str) -> str | None:
-    """Return the coding for this Accept-Encoding (RFC 9110 section 12.5.3), None if the client accepts none
-    or prefers the plain response. A malformed weight counts as 0. Only a client that names zstd gets it: many
-    that send `*` cannot decode it."""
+    """Return the best content coding for an Accept-Encoding header (RFC 9110 section 12.5.3). Return None if
+    the client accepts no coding or prefers an uncompressed response. A malformed weight counts as 0. Only a
+    client that names zstd gets zstd: many clients that send `*` cannot decode zstd."""
     weights = {_ALIASES.get(name, name): weight for name, weight in parse_accept_header(accepted.lower())}
     others = weights.get("*", 0.0)
     weights.setdefault("gzip", others)
@@ -105,12 +109,13 @@ def choose_accepted(accepted: str) -> str | None:
 
 
 def add_coding_headers(response: Response, coding: str | None) -> Response:
-    """Add Vary, Content-Encoding and a weak ETag for a response with this coding, or none. Return it."""
+    """Add the headers of a response with this content coding: Vary, and with a coding also Content-Encoding
+    and a weak ETag. Return the response."""
     response.headers["Vary"] = "Accept-Encoding"
     if coding is not None:
         response.headers["Content-Encoding"] = coding
         etag, is_weak = response.get_etag()
         if etag is not None and not is_weak:
-            # A strong one stands for the same bytes (RFC 9110 section 8.8.1).
+            # A strong ETag stands for identical bytes (RFC 9110 section 8.8.1).
             response.set_etag(etag, weak=True)
     return response

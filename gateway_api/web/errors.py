@@ -1,7 +1,7 @@
-"""Handlers that make responses of exceptions. No other module does.
+"""Handlers that turn exceptions into responses. No other module does this.
 
-A client learns what it can correct. The reason of the core and tracebacks go to the log, with the request's
-id.
+A response tells the client what the client can correct. The core's reasons and tracebacks go to the log, with
+the id of the request.
 """
 
 import logging
@@ -47,7 +47,7 @@ def _ask_to_retry(status: int) -> Callable[[errors.TooMany | errors.SearchTooLon
 
 
 def _report_busy(error: errors.CoreBusy) -> Response:
-    """Respond to a busy core with 503, as when the worker has no room for a list."""
+    """Respond with 503, because the core is too busy to send a list, and log the reason."""
     _log.warning("%s failed: %s", _format_request_line(), error, extra=make_log_extra())
     return _ask_to_retry(503)(errors.TooManyLists())
 
@@ -55,7 +55,8 @@ def _report_busy(error: errors.CoreBusy) -> Response:
 def _log_and_hide(
     message: Callable[[Any], str], logged: Callable[[Any], str] = str, **more: Any
 ) -> Callable[[errors.GatewayApiError], Response]:
-    """Make a handler that responds with 500, and logs the reason."""
+    """Return an exception handler that logs the reason, and responds with 500 and `message` instead of the
+    reason."""
 
     def respond(error: errors.GatewayApiError) -> Response:
         _log.error("%s failed: %s", _format_request_line(), logged(error), extra=make_log_extra())
@@ -80,7 +81,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.Conflict: _respond_with_text(409),
     errors.Stale: _report_stale,
     errors.TooMany: _ask_to_retry(429),
-    # The requests of all clients cause this error, and not those of one client.
+    # All clients together cause this error, so the status is not 429.
     errors.TooManyLists: _ask_to_retry(503),
     errors.SearchTooLong: _ask_to_retry(503),
     errors.Disabled: lambda error: show_disabled(str(error)) or responses.make_error(503, str(error)),
@@ -100,7 +101,7 @@ _RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
 
 def _report_http(error: HTTPException) -> Response:
     """Respond to an unknown path, a wrong method, or a body over the limit."""
-    # In a fixed order: the order of werkzeug changes with each process.
+    # Sorted, because werkzeug's order differs between processes.
     allowed = sorted(
         getattr(error, "valid_methods", None) or (), key=lambda method: (method not in SAFE_METHODS, method)
     )
@@ -119,7 +120,7 @@ def _format_request_line() -> str:
 
 
 def install(app: Flask) -> None:
-    """Register a handler for each exception."""
+    """Register the handler of each exception type."""
     for exception, respond in _RESPONSES.items():
         app.register_error_handler(exception, respond)
     app.register_error_handler(HTTPException, _report_http)

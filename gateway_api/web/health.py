@@ -1,4 +1,4 @@
-"""Health of what the gateway depends on: what the core tells, and what the API finds itself."""
+"""Health of the gateway's dependencies, from the core's reports and from checks of the API."""
 
 import os
 import sqlite3
@@ -19,11 +19,12 @@ from gateway_contract.base.texts import format_utc
 from gateway_contract.core.health import Dependency, DependencyState
 from gateway_contract.core_client import CoreClient
 
-#: Seconds for the core and for the hub: a response about their health comes within a second while both hang.
+#: Timeouts for calls of the core and the hub, in seconds. While neither of them replies, a response about
+#: their health still takes less than a second.
 _CORE_TIMEOUT, _HUB_TIMEOUT = 0.4, 0.3
 
 _DAY_SECONDS = 86400
-#: Days before the end of a certificate from which on it is degraded. `gateway-api-setup` renews its own
+#: Remaining days below which the state of the certificate is degraded. `gateway-api-setup` renews its own
 #: certificate 30 days before the end.
 _CERTIFICATE_DAYS = 21
 _FORMER_CERTIFICATE = (
@@ -32,15 +33,16 @@ _FORMER_CERTIFICATE = (
 #: Free percent of a file system below which its state is degraded, and below which it has failed.
 _DEGRADED_PERCENT, _FAILED_PERCENT = 10, 1
 _MAX_WAITING_MESSAGES = 1000
-#: Seconds for which a new login ledger degrades its state: a token lasts an hour by default.
+#: Age in seconds below which a new login ledger is degraded. A token lasts an hour by default.
 _NEW_LEDGER_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
 class Host:
-    """Resources of this machine for the API. `certificate_end` is the end of the served certificate in epoch
-    seconds, None if it cannot be read; `keeps_former` is True if the last reload could not use the new
-    certificate or its key. `folders` are named by what they hold."""
+    """Resources of this machine that the API depends on. `certificate_end` is the time at which the served
+    certificate expires, in epoch seconds, or None if this time cannot be read. `keeps_former` is True if the
+    last reload could not use the new certificate or its key. `folders` maps the content of a folder to the
+    folder."""
 
     certificate_end: float | None
     folders: Mapping[str, Path]
@@ -59,11 +61,11 @@ class Host:
 
     @property
     def certificate_remaining(self) -> float | None:
-        """Seconds until the certificate ends, None if that is not known."""
+        """Seconds until the served certificate expires; None if this time is unknown."""
         return None if self.certificate_end is None else self.certificate_end - self.clock()
 
     def check(self) -> list[Dependency]:
-        """Return the health of the certificate, the fullest disk, the counters and the login ledger."""
+        """Return the health of the certificate, the fullest disk, the counter files and the login ledger."""
         disks = [_check_disk(holds, folder) for holds, folder in self.folders.items()]
         found = [self._check_certificate(), min(disks, key=itemgetter(0))[1], _check_counters()]
         return found if self.ledger is None else [*found, check_ledger(self.ledger)]
@@ -89,8 +91,8 @@ def _make_dependency(name: str, message: str, *, is_ok: bool) -> Dependency:
 
 
 def _check_disk(holds: str, folder: Path) -> tuple[float, Dependency]:
-    """Return the free percentage of a file system, of its bytes or its files, whichever is less; and its
-    health. A folder that takes no file is worse than a full one."""
+    """Return the free percentage of the file system of a folder, and the health of the file system. The
+    percentage is the lower one of free bytes and free files; it is -1 if the folder cannot be written."""
     try:
         disk = os.statvfs(folder)
         require_writable(folder)
@@ -98,7 +100,7 @@ def _check_disk(holds: str, folder: Path) -> tuple[float, Dependency]:
         verb = "written to" if is_unwritable(error) else "read"
         message = f"The disk of {holds} cannot be {verb}: {error.strerror}."
         return -1, Dependency("disk", DependencyState.FAILED, message)
-    # Some file systems have no limit of files.
+    # Some file systems have no limit on the number of files: the total is 0.
     parts = ((disk.f_bavail, disk.f_blocks), (disk.f_favail, disk.f_files))
     percent = min((100 * free / total for free, total in parts if total), default=100.0)
     message = f"{int(percent)} % of the disk of {holds} is free."
@@ -116,7 +118,8 @@ def _check_counters() -> Dependency:
 
 
 def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Dependency:
-    """Return the health of the login ledger. Opens a ledger that was damaged, removed or replaced."""
+    """Return the health of the login ledger. If the ledger's file was damaged, removed or replaced, open the
+    ledger again first."""
     try:
         ledger.check()
     except (OSError, sqlite3.Error) as error:
@@ -137,7 +140,7 @@ def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Depe
 
 
 def check_core(core: CoreClient) -> list[Dependency]:
-    """Return the health of the core, and what the core tells of its own dependencies."""
+    """Return the health of the core and of the core's dependencies."""
     try:
         return describe_core(core.get_dependencies(timeout=_CORE_TIMEOUT))
     except CoreUnavailable as error:
@@ -145,7 +148,8 @@ def check_core(core: CoreClient) -> list[Dependency]:
 
 
 def describe_core(result: tuple[Dependency, ...] | CoreUnavailable) -> list[Dependency]:
-    """Return the health of a core that told its dependencies, or failed to."""
+    """Return the health of the core and of its dependencies, from the core's reply or from the error of the
+    call."""
     if isinstance(result, tuple):
         return [Dependency("core", DependencyState.OK, "The core daemon replies."), *result]
     if isinstance(result, CoreAbsent):
@@ -163,7 +167,7 @@ def check_hub(hub: Hub) -> Dependency:
 
 
 def describe_hub(counts: WebhookCounts | None) -> Dependency:
-    """Return the health of the hub by its counts; None if the hub does not reply."""
+    """Return the health of the hub from its counts. None means that the hub does not reply."""
     if counts is None:
         message = "The hub, which delivers to webhooks, does not reply."
         return Dependency("hub", DependencyState.FAILED, message)

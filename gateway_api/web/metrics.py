@@ -36,10 +36,10 @@ _log = logging.getLogger(__name__)
 
 _EXTENSION = "metrics"
 
-#: Bounds of the histogram, in seconds: dense where most responses are, up to the longest one without a
-#: commit.
+#: Upper bounds of the histogram's buckets, in seconds: dense where most responses are, up to the longest
+#: response that is not a commit.
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1, 5)
-#: Seconds for which later scrapes get the same text. Prometheus scrapes every 5 to 60 seconds.
+#: Time for which later scrapes get the same text, in seconds. Prometheus scrapes every 5 to 60 seconds.
 KEPT_SECONDS = 1.0
 
 _REPAIRS = "Repairs of the data plane by the core"
@@ -50,11 +50,11 @@ _SKIPPED = "Entries that the core could not read, and skipped"
 
 
 class Scrapes:
-    """Text for scrapes, made at most once a second in a worker.
+    """Cache of the metrics text of a worker, which is created at most once a second.
 
-    Adding up what the workers counted takes 10 to 25 ms of the interpreter, and a scrape requires no token: a
-    few clients without a pause would leave no time for others. `make` returns the text; `clock` gives
-    monotonic seconds."""
+    Adding up the counter files of all workers takes 10 to 25 ms of processor time, and a scrape requires no
+    token: a few clients that scrape without a pause would leave no time for other requests. `make` returns
+    the text; `clock` gives monotonic seconds."""
 
     def __init__(self, make: Callable[[], str], clock: Callable[[], float]) -> None:
         self._make = make
@@ -64,19 +64,20 @@ class Scrapes:
         self._made_at: float | None = None
 
     def read(self) -> str:
-        """Return the text, made now or within the last second. Scrapes that arrive meanwhile wait."""
+        """Return the text of the last second, or create a new text. Scrapes that arrive meanwhile wait for
+        the new text."""
         with self._one_at_a_time:
             if self._made_at is None or self._clock() - self._made_at >= KEPT_SECONDS:
                 self._text = self._make()
-                # The time of the end: while a core hangs, each text takes seconds, and each waiting scrape
-                # would begin anew.
+                # The time after `make`: while the core does not reply, `make` takes seconds. With the time
+                # before `make`, each waiting scrape would create its own text.
                 self._made_at = self._clock()
             return self._text
 
 
 def install(app: Flask, user_services: UserServices) -> None:
-    """Count every request, and prepare the scrapes. To be called before the `install` of other modules, so
-    that these hooks run first before a request, and last after it."""
+    """Register the hooks that count requests, and create the cache for scrapes. Must be called before the
+    `install` of other modules, so that these hooks run first before a request and last after it."""
     registry = CollectorRegistry()
     # Adds up the files of all workers. The exporter's class for gunicorn would not start on a full disk.
     exporter = PrometheusMetrics.for_app_factory(path=None, export_defaults=False, registry=registry)
@@ -90,7 +91,8 @@ def install(app: Flask, user_services: UserServices) -> None:
 
     @app.after_request
     def _limit_method(response: Response) -> Response:
-        # Just before the exporter's hook. The method is a label, and may be any text without a route.
+        # Runs just before the exporter's hook, which uses the method as a label. Without a route, a client
+        # can send any text as the method.
         request = get_request()
         if request.url_rule is None:
             request.method = "other"
@@ -101,13 +103,17 @@ def install(app: Flask, user_services: UserServices) -> None:
     pool = gevent.get_hub().threadpool
 
     def make_text() -> str:
-        # On a thread, so that the event loop continues. The state comes over sockets, as in any request.
+        # On a thread, so that the event loop continues.
         try:
             counted: str
             counted, _ = on_thread(pool, exporter.generate_metrics)
         except (OSError, ValueError) as error:
-            # The disk has no folder, or a new worker has taken a file over meanwhile.
-            _log.error("cannot read the counters, which a scrape lacks: %s", error, extra=make_log_extra())
+            # The folder does not exist, or a new worker has just taken over a file.
+            _log.error(
+                "cannot read the counter files, a scrape lacks the counts of requests: %s",
+                error,
+                extra=make_log_extra(),
+            )
             counted = ""
         return generate_latest(state).decode() + counted + _add_former_counter(counted)
 
@@ -115,17 +121,18 @@ def install(app: Flask, user_services: UserServices) -> None:
 
 
 def get_scrapes() -> Scrapes:
-    """Return the scrapes of the current worker."""
+    """Return the cache for scrapes of the current worker."""
     return cast(Scrapes, current_app.extensions[_EXTENSION])
 
 
 def route(request: Request) -> str:
-    """Return the path with names for its variable parts. The exporter names the label after this function."""
+    """Return the path of the request's route, with names for its variable parts. The exporter names the label
+    after this function."""
     return "unmatched" if request.url_rule is None else make_template(request.url_rule.rule)
 
 
 def _add_former_counter(counted: str) -> str:
-    """Return the counter that former versions had, which stays for one release."""
+    """Return the text of a counter that former versions had. The counter stays for one release."""
     lines = re.findall(r"^gateway_api_http_request_duration_seconds_count(.*\n)", counted, re.MULTILINE)
     name = "gateway_api_http_requests"
     about = f"# HELP {name}_total Requests\n# TYPE {name}_total counter\n"
@@ -133,8 +140,8 @@ def _add_former_counter(counted: str) -> str:
 
 
 class _StateCollector(Collector):
-    """Collector of metrics that are the same from every worker. There are no samples of a core or hub that is
-    unavailable: a zero would be wrong, and cause an alert."""
+    """Collector of the metrics that are the same in every worker: the state of the core, of the hub and of
+    this machine. An unavailable core or hub has no samples: zeros would be wrong, and would cause alerts."""
 
     def __init__(self, core: CoreClient, hub: Hub, host: Host) -> None:
         self._core = core
@@ -153,7 +160,9 @@ class _StateCollector(Collector):
         except CoreUnavailable as error:
             found += health.describe_core(error)
             _log.error(
-                "cannot read the state of the core, which a scrape lacks: %s", error, extra=make_log_extra()
+                "cannot read the state of the core, a scrape lacks its metrics: %s",
+                error,
+                extra=make_log_extra(),
             )
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
@@ -163,7 +172,9 @@ class _StateCollector(Collector):
         except HubUnavailable as error:
             found.append(health.describe_hub(None))
             _log.error(
-                "cannot read the counts of the hub, which a scrape lacks: %s", error, extra=make_log_extra()
+                "cannot read the counts of the hub, a scrape lacks its metrics: %s",
+                error,
+                extra=make_log_extra(),
             )
         yield from self._describe_dependencies(found)
 
@@ -229,7 +240,7 @@ class _StateCollector(Collector):
 
 
 def _make_counter(name: str, text: str, values: Mapping[Any, float], labels: list[str]) -> Metric:
-    """Return a counter with its values, by the values of its labels."""
+    """Return a counter. `values` maps the values of its labels to the value of the sample."""
     family = CounterMetricFamily(name, text, labels=labels)
     for label_values, value in values.items():
         family.add_metric(label_values, value)

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made of the operations, the schemas of requests and the records of responses."""
+"""The OpenAPI document, generated from the operations, the request schemas and the response records."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -69,7 +69,7 @@ _ROLES_BY_ACCESS = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admi
 
 
 def make_document(routes: Iterable[Route]) -> dict[str, Any]:
-    """Return the document of all operations that respond with records or text."""
+    """Return the OpenAPI document of all operations that respond with records or text."""
     requests = MarshmallowPlugin()
     spec = APISpec(
         PRODUCT,
@@ -91,7 +91,7 @@ def make_document(routes: Iterable[Route]) -> dict[str, Any]:
     for name in _HEADERS:
         spec.components.header(name, _describe_header(name, required=True))
     _add_errors(spec)
-    # A view may have several paths. Each is an operation, with an id of its own.
+    # A view may have several paths. Each path is an operation of its own, with its own id.
     ids: Counter[str] = Counter()
     records = {record for _, record in _MESSAGES.values()}
     for route in routes:
@@ -109,7 +109,7 @@ def make_document(routes: Iterable[Route]) -> dict[str, Any]:
     _add_records(spec, records)
     spec.options["webhooks"] = _describe_deliveries()
     document = spec.to_dict()
-    # In a fixed order, a diff of two documents shows what has changed.
+    # Sorted, so that a diff of two documents shows only real changes.
     document["components"]["schemas"] = dict(sorted(document["components"]["schemas"].items()))
     parts = ("openapi", "info", "servers", "security", "tags", "paths", "webhooks", "components")
     document = {name: document[name] for name in parts}
@@ -191,14 +191,14 @@ def _describe_body(operation: ApiOperation) -> dict[str, Any]:
 
 
 def _describe_any_of(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
-    """Return the schema of any one of these records, and of null without records."""
+    """Return a schema that accepts any of these records; without records, a schema that accepts only null."""
     references = [_refer_to(record) for record in records]
-    # Generators of clients take `const`; with the type "null" that of Python fails.
+    # Client generators accept `const`. The generator for Python fails for the type "null".
     return references[0] if len(references) == 1 else {"anyOf": references} if references else {"const": None}
 
 
 def _put_in_envelope(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
-    """Return the schema of the envelope with any one of these records as its data."""
+    """Return the schema of an envelope whose data is any of these records."""
     status = {"type": "string", "const": "ok", "description": "Distinguishes successes from errors."}
     properties = {"status": status, "data": _describe_any_of(records)}
     return {"type": "object", "required": ["status", "data"], "properties": properties}
@@ -238,7 +238,7 @@ _RETRIES = (
 
 
 def _describe_deliveries() -> dict[str, Any]:
-    """Return a path item for each message, in which the receiver is the server."""
+    """Return a path item for each webhook message. In these path items, the receiver is the server."""
     return {
         name: {
             "post": {
@@ -263,7 +263,7 @@ _FORMATS = {"integer": "int64", "number": "double"}
 
 
 def _add_formats(part: Any) -> None:
-    """Add the formats to the schemas of numbers in a part of the document."""
+    """Add a format to each schema of a number in this part of the document."""
     if isinstance(part, dict):
         if isinstance(part.get("type"), str) and part["type"] in _FORMATS:
             part.setdefault("format", _FORMATS[part["type"]])
@@ -280,7 +280,8 @@ _REFERENCE = "#/components/schemas/{name}"
 
 
 class _SchemaRules(BasePlugin):
-    """Plugin of apispec that adds a request schema's `json_schema`: rules about more than one field."""
+    """Plugin of apispec that copies the `json_schema` of a request schema to the document: rules about more
+    than one field."""
 
     def schema_helper(self, name: str, definition: dict[str, Any], **more: Any) -> dict[str, Any] | None:
         return getattr(more.get("schema"), "json_schema", None)
@@ -291,7 +292,7 @@ def _refer_to(record: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _add_records(spec: APISpec, records: Iterable[type[msgspec.Struct]]) -> None:
-    """Add the schemas of these records, of the records of errors, and of all that they refer to."""
+    """Add the schemas of these records, of the error records, and of all records that they refer to."""
     errors = (shared.record for shared in _ERRORS.values() if shared.record is not None)
     _, schemas = msgspec.json.schema_components([*records, *errors], ref_template=_REFERENCE)
     for component, schema in schemas.items():
@@ -324,7 +325,8 @@ _HEADERS: dict[str, tuple[str, str | int]] = {
 
 
 def _refer_to_headers(*names: str, optional: Iterable[str] = ()) -> dict[str, Any]:
-    """Return references to these headers and to the headers of every response, and the `optional` headers."""
+    """Return references to these headers and to the headers of every response, and descriptions of the
+    `optional` headers."""
     given = (REQUEST_ID, *make_guards(tls=True), *names)
     references: dict[str, Any] = {name: name for name in given}
     return references | {name: _describe_header(name, required=False) for name in optional}

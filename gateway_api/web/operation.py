@@ -1,9 +1,9 @@
-"""Operations of the API: `operation` makes a view of a function, and a blueprint gives the view its route.
+"""Operations of the API: `operation` turns a function into a view, and a blueprint gives the view its route.
 
-A request passes these steps in their order: access, the query, the body and the variables of the path, the
-function, the response. No line of the function runs before the caller has access, and a caller without access
-learns nothing about the rest of the request. Exceptions become responses in `web/errors.py`. The OpenAPI
-document and the list of routes are made of the operations. Requests for the same whole list of the core share
+A request passes these steps in order: access, the query, the body, the path variables, the function, the
+response. No line of the function runs before the caller has access, and a caller without access learns
+nothing about the rest of the request. Exceptions become responses in `web/errors.py`. The OpenAPI document
+and the list of routes are generated from the operations. Requests for the same whole list of the core share
 one response body.
 """
 
@@ -44,19 +44,20 @@ _VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 
 @dataclass(frozen=True)
 class Passed(Generic[T]):
-    """`T` as JSON that passes through unparsed."""
+    """Value of type `T` as JSON, which goes into the response unparsed."""
 
     json: msgspec.Raw | Mapping[str, object]
 
 
 def pass_records(raw: Iterable[msgspec.Raw], record: type[T]) -> tuple[T, ...]:
-    """Return JSON as records of a struct, which passes through unparsed: only the encoder may read them."""
+    """Return JSON records, typed as structs. The records stay unparsed: only the JSON encoder may read
+    them."""
     return cast(tuple[T, ...], tuple(raw))
 
 
 @dataclass(frozen=True)
 class WithETag(Generic[T]):
-    """`T` with its entity tag."""
+    """Value of type `T` with its entity tag."""
 
     data: T
     etag: str
@@ -64,7 +65,7 @@ class WithETag(Generic[T]):
 
 @dataclass(frozen=True)
 class Created(Generic[T]):
-    """`T` that is new, with its path."""
+    """New record of type `T` with its path."""
 
     data: T
     location: str
@@ -76,24 +77,25 @@ _HEADERS: Mapping[Any, tuple[str, ...]] = {WithETag: ("ETag",), Created: ("Locat
 
 @dataclass(frozen=True)
 class ApiOperation:
-    """Operation of the API: its access, the arguments of its function in `web/routes/`, and what that
-    returns: a struct, None, or a whole Response."""
+    """Operation of the API: the required access, the arguments of its function in `web/routes/`, and the type
+    that the function returns: a struct, None, or a whole Response."""
 
     function: Callable[..., Any]
     access: Access
     #: Text for the OpenAPI document in place of the function's docstring.
     description: str = ""
-    #: Schemas of the query and the body, as which the function gets its arguments of these names. A struct in
-    #: place of a schema is a whole configuration. The function also gets the variables of the path.
+    #: Schemas of the query and the body. The function gets the loaded objects as its arguments `query` and
+    #: `body`, and the path variables as further arguments. If the body has a struct instead of a schema, the
+    #: body is a whole configuration.
     query: type[Schema] | None = None
     body: type[Schema] | type[msgspec.Struct] | None = None
     #: Whether the body may be left out.
     optional: bool = False
-    #: Whether a user whose token is not revoked has access while the core hangs.
+    #: Whether a user whose token is not revoked has access while the core does not reply.
     without_core: bool = False
-    #: Possible structs of the envelope's data; by default those that the function returns.
+    #: Possible structs of the envelope's data; by default the structs that the function returns.
     data: tuple[type[msgspec.Struct], ...] | None = None
-    #: Struct of a dry run, with 200 instead of `status`.
+    #: Struct of the response to a dry run, whose status is 200 instead of `status`.
     preview: type[msgspec.Struct] | None = None
     status: int = 200
     media_type: str = JSON
@@ -102,20 +104,21 @@ class ApiOperation:
     #: Structs of a stream's events by event name. Events of a `resumable` stream have ids.
     events: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
     resumable: bool = True
-    #: Headers besides those of every response and of the returned type, and headers that may be there.
+    #: Response headers that neither every response nor the returned type has, and headers that only some
+    #: responses of the operation have.
     more_headers: tuple[str, ...] = ()
     may_have: tuple[str, ...] = ()
-    #: Statuses besides those of every operation with this access and request.
+    #: Error statuses that do not follow from the access and the request of the operation.
     errors: tuple[int, ...] = ()
     #: Whether a client that sends the current ETag gets 304.
     conditional: bool = True
-    #: Whether the response has no secret, and so may be compressed (`web/compression.py`).
+    #: Whether the response may be compressed, because it contains no secret (`web/compression.py`).
     compressed: bool = False
 
     @cached_property
     def records(self) -> tuple[type[msgspec.Struct], ...] | None:
-        """The possible structs of a response, () for the data null or any text; None for an operation that
-        the OpenAPI document leaves out."""
+        """The possible structs of a response. () if the data is null or the response is text; None if the
+        OpenAPI document leaves the operation out."""
         if self.data is not None:
             return self.data
         if self._returned == [Response]:
@@ -124,7 +127,7 @@ class ApiOperation:
 
     @cached_property
     def headers(self) -> tuple[str, ...]:
-        """Names of headers besides those of every response."""
+        """Names of the response headers that this operation adds to the common headers."""
         return tuple(
             chain(self.more_headers, *(_HEADERS.get(get_origin(kind), ()) for kind in self._returned))
         )
@@ -137,11 +140,12 @@ class ApiOperation:
 
     @cached_property
     def text(self) -> str:
-        """The text about the operation in the OpenAPI document."""
+        """The description of the operation in the OpenAPI document."""
         return inspect.cleandoc(self.description or self.function.__doc__ or "")
 
     def ignores_query(self, method: str) -> bool:
-        """Return True if a query is ignored: monitors add one to open paths, so that no cache replies."""
+        """Return True if the query of a request is ignored: monitors add a query to open paths to bypass
+        caches."""
         is_open = self.access in (Access.ALWAYS, Access.STATIC, Access.OPEN)
         return is_open and method in SAFE_METHODS and self.query is None
 
@@ -150,7 +154,8 @@ View = Callable[..., Response]
 
 
 def operation(access: Access, description: str = "", **more: Any) -> Callable[[Callable[..., Any]], View]:
-    """Make a view of a function, for the route of a blueprint, with the fields of ApiOperation as arguments:
+    """Return a decorator that turns a function into a view for the route of a blueprint. `more` are fields of
+    ApiOperation:
 
     @subscribers.get("/<session:id>")
     @operation(ANY_ROLE)
@@ -174,7 +179,7 @@ def _respond(operation: ApiOperation, variables: dict[str, str]) -> Response:
     request = get_request()
     require_access(operation.access, without_core=operation.without_core)
     if operation.access is Access.ADMIN and request.method not in SAFE_METHODS:
-        # A change is unavailable while the audit log is.
+        # While the audit log is unavailable, changes are refused.
         get_services().audit.check()
     arguments = _load_arguments(request, operation, variables)
     response = _make_response(operation, operation.function(**arguments))
@@ -184,7 +189,8 @@ def _respond(operation: ApiOperation, variables: dict[str, str]) -> Response:
 def _load_arguments(
     request: ApiRequest, operation: ApiOperation, variables: dict[str, str]
 ) -> dict[str, Any]:
-    """Return the arguments for the operation's function. Raises Invalid and NotFound."""
+    """Return the arguments for the operation's function, parsed from the request. Raises Invalid and
+    NotFound."""
     arguments = {}
     if not operation.ignores_query(request.method):
         query = parse_query(request, operation.query)
@@ -196,7 +202,7 @@ def _load_arguments(
 
 
 def _make_response(operation: ApiOperation, returned: Any) -> Response:
-    """Return the response for what the operation's function returned."""
+    """Return the response for the result of the operation's function."""
     if isinstance(returned, Response):
         return returned
     data = returned.data if isinstance(returned, (WithETag, Created)) else returned
@@ -212,7 +218,7 @@ def _make_response(operation: ApiOperation, returned: Any) -> Response:
 
 
 def install(app: Flask) -> None:
-    """Let the application serve views with an operation, and no other view."""
+    """Register the URL converter of session ids, and a hook that rejects requests for unknown paths."""
     app.url_map.converters["session"] = SessionSegment
 
     @app.before_request
@@ -225,18 +231,19 @@ def install(app: Flask) -> None:
         # An unknown path is 404 for every caller, once the API is enabled: Flask raises NotFound later.
         require_access(Access.STATIC)
         if isinstance(unknown, RequestRedirect):
-            # Werkzeug's response would have an address of the Host that the client sent, and a body in HTML.
+            # Werkzeug's response would contain the Host that the client sent, and a body in HTML.
             raise Moved(urlsplit(unknown.new_url)._replace(scheme="", netloc="").geturl())
 
 
 def require_operations(app: Flask) -> None:
-    """Raise RuntimeError if a view of the application has no operation."""
+    """Check that each view of the application has an operation. Raises RuntimeError for a view without an
+    operation."""
     for endpoint in app.view_functions:
         _find_operation(app, endpoint)
 
 
 def _find_operation(app: Flask, endpoint: str) -> ApiOperation:
-    """Return the operation of an endpoint. Raises RuntimeError for a view without one."""
+    """Return the operation of an endpoint. Raises RuntimeError for a view without an operation."""
     found = getattr(app.view_functions[endpoint], "operation", None)
     if not isinstance(found, ApiOperation):
         raise RuntimeError(f"the view {endpoint} has no operation")
@@ -245,7 +252,7 @@ def _find_operation(app: Flask, endpoint: str) -> ApiOperation:
 
 @dataclass(frozen=True)
 class Route:
-    """Operation at a path, as in OpenAPI. `name` is the endpoint, `<blueprint>.<view>`."""
+    """Operation with its method and its OpenAPI path. `name` is the endpoint, `<blueprint>.<view>`."""
 
     name: str
     method: str
@@ -258,8 +265,8 @@ class Route:
 
 
 def find_routes(app: Flask) -> Iterator[Route]:
-    """Yield the routes of the application in their order. Raises RuntimeError for a view without
-    operation."""
+    """Yield the routes of the application in the order of their registration. Raises RuntimeError for a view
+    without an operation."""
     for rule in app.url_map.iter_rules():
         (method,) = (rule.methods or set()) - SAFE_METHODS or {"GET"}
         yield Route(rule.endpoint, method, make_template(rule.rule), _find_operation(app, rule.endpoint))
@@ -267,13 +274,14 @@ def find_routes(app: Flask) -> Iterator[Route]:
 
 @cache
 def make_template(rule: str) -> str:
-    """Return a rule of werkzeug, such as `/subscribers/<session:id>`, as the template of OpenAPI,
-    `/subscribers/{id}` (OpenAPI 3.1 section 4.8.8)."""
+    """Return the OpenAPI path template of a werkzeug rule: `/subscribers/{id}` for
+    `/subscribers/<session:id>` (OpenAPI 3.1 section 4.8.8)."""
     return _VARIABLE.sub(r"{\1}", rule)
 
 
 def _unwrap(returned: Any) -> type[msgspec.Struct]:
-    """Return the struct in the type that a function returns, without `Passed` and headers around it."""
+    """Return the struct inside a return type: the struct without the generic types `Passed`, `WithETag` and
+    `Created`."""
     while get_origin(returned) in (Passed, *_HEADERS):
         (returned,) = get_args(returned)
     kind: type[msgspec.Struct] = returned
@@ -291,12 +299,12 @@ def list_operation(
     encode: Callable[[ListParts], bytes] = responses.encode_list,
     **more: Any,
 ) -> Callable[[Callable[[ListSelection], ListParts]], View]:
-    """Make a view of a function that gets a list of the core. `more` is as for `operation`. Without a schema,
-    clients select records by all fields that have one value.
+    """Return a decorator that turns a function into a view of a list of the core. `more` are arguments of
+    `operation`. Without a schema, clients can filter by each field that has a single value.
 
     Equal requests for a whole list at the same time share one response body. `version` returns the version of
-    the list, or None if that is unknown: requests share the body until there is another version, and a client
-    that has this version gets 304."""
+    the list, or None if the version is unknown. Requests share the body until the version changes, and a
+    client that has the current version gets 304."""
     query_schema = cast(type[ListQuery], schema or make_list_query(method))
 
     def decorate(get_list: Callable[[ListSelection], ListParts]) -> View:
@@ -304,7 +312,7 @@ def list_operation(
         def view(query: ListSelection) -> Response:
             if query.page is not None or query_schema.short_filters & query.filter.keys():
                 return responses.make_response(encode(get_list(query)))
-            # Nobody repeats a search.
+            # Searches are rarely repeated, so they are not cached.
             is_search = "search" in query.filter
             return _respond_with_whole(
                 query, lambda: encode(get_list(query)), None if is_search else version()
@@ -318,7 +326,8 @@ def list_operation(
 
 
 def _respond_with_whole(query: ListSelection, fetch: Callable[[], bytes], version: str | None) -> Response:
-    """Respond with a whole list. The version was read before the list, which may be newer."""
+    """Respond with a whole list. The version was read before the list, so the list may be newer than the
+    version."""
     # Weak: responses with the same version may have other bytes.
     etag = None if version is None else {"ETag": f'W/"{version}"'}
     if get_request().has_current(version):
@@ -334,8 +343,8 @@ def _respond_with_whole(query: ListSelection, fetch: Callable[[], bytes], versio
 
 
 def select_records(method: type[Method[R]], reply: R, query: ListSelection) -> R:
-    """Return the reply with the records that the query selects, for a list of at most some hundred records,
-    which comes whole. In ascending order null comes first."""
+    """Return the reply with the records that the query selects, in the order of the query. For lists of at
+    most some hundred records, which the reply contains completely. In ascending order, null comes first."""
     name, sort = list_field(method), query.sort
     records = [
         record

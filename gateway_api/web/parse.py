@@ -1,4 +1,4 @@
-"""Parsing of requests: from what a client sent to what a view can trust."""
+"""Parsing of requests into values that a view can trust."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,13 +15,13 @@ from gateway_contract.base.texts import parse_numeric_id
 
 MAX_BODY_BYTES = 1 << 20
 
-#: Variable parts of paths that are numbers, and the message for any other text.
+#: Path variables that are numbers, and the error message for any other text.
 _NUMBER_VARIABLES = {"id": "No such session", "job": "No such job", "revision": "No such revision"}
 
 
 def parse_query(request: ApiRequest, schema: type[Schema] | None) -> Any:
-    """Return the query of a request, as its schema loads it. Without a schema the query must be empty: a typo
-    must not silently return something else. Raises Invalid."""
+    """Return the query of a request, loaded by its schema. Without a schema the query must be empty: a
+    misspelled parameter must not be ignored silently. Raises Invalid."""
     if b"%" in request.query_string:
         _reject_other_bytes(request.query_string)
     if schema is None:
@@ -35,11 +35,11 @@ def parse_query(request: ApiRequest, schema: type[Schema] | None) -> Any:
 
 
 def parse_body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct], *, optional: bool) -> Any:
-    """Return the JSON object of a request, as its schema loads it, or as it is for a struct. An `optional`
-    body that is left out is an empty object. Raises Invalid."""
+    """Return the JSON object in the body of a request, loaded by its schema. If the schema is a struct, the
+    JSON object is returned unchanged. A missing `optional` body counts as an empty object. Raises Invalid."""
     sent = _read_json_object(request, optional=optional)
     if issubclass(schema, msgspec.Struct):
-        # The audit log has no body that does not match a schema: it may have a secret anywhere.
+        # Without a schema, the body is kept out of the audit log: it may contain a secret anywhere.
         return sent
     loaded = load(schema, sent)
     request.body = sent
@@ -47,7 +47,8 @@ def parse_body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct],
 
 
 def parse_variables(path: Mapping[str, str]) -> dict[str, Any]:
-    """Return the variable parts of a path, numbers as integers. Raises NotFound for an impossible number."""
+    """Return the variables of a path, with numbers as integers. Raises NotFound for a text that is not a
+    valid number."""
     return {
         name: _parse_number(text, _NUMBER_VARIABLES[name]) if name in _NUMBER_VARIABLES else text
         for name, text in path.items()
@@ -62,8 +63,8 @@ def _parse_number(text: str, message: str) -> int:
 
 
 class SessionSegment(BaseConverter):
-    """Converter for the id of a session in a path. It matches no name that another path has in this place: a
-    wrong method on such a path is 405, and no unknown session."""
+    """URL converter for a session id in a path. The converter matches no name that another path has in the
+    same place: so a wrong method on the other path is 405, and not an unknown session."""
 
     regex = (
         r"(?!(?:summary|history|failed-sign-ons|flapping|traffic|jobs|rate|disconnect|disconnect-by-interface)"
@@ -72,7 +73,8 @@ class SessionSegment(BaseConverter):
 
 
 def _reject_other_bytes(query: bytes) -> None:
-    """Raise Invalid for bytes that are no UTF-8: werkzeug would read `%ff` as three characters."""
+    """Raise Invalid if a query has bytes that are not UTF-8: werkzeug would read `%ff` as three
+    characters."""
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
     wrong = [name if _is_text(name) else "" for name, value in pairs if not _is_text(name + value)]
     if wrong:
@@ -80,19 +82,20 @@ def _reject_other_bytes(query: bytes) -> None:
 
 
 def _is_text(text: str) -> bool:
-    """Return False for a text with a surrogate, which stands for a byte that is not UTF-8."""
+    """Return False if a text contains a surrogate, which stands for a byte that is not UTF-8."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _read_json_object(request: ApiRequest, *, optional: bool) -> dict[str, Any]:
-    """Return the body of a request; an empty object if it is `optional` and left out. Raises Invalid."""
+    """Return the JSON object in the body of a request; an empty object if an `optional` body is missing.
+    Raises Invalid."""
     if (request.content_length or 0) > MAX_BODY_BYTES:
         raise RequestEntityTooLarge
     try:
-        # One byte more tells a body that fits from one that was cut to fit.
+        # One more byte than the limit shows whether the body is too long.
         data = request.stream.read(MAX_BODY_BYTES + 1)
     except Exception as error:
-        # PEP 3333 leaves open what the server's reader raises for wrong framing by a client.
+        # PEP 3333 does not define which exception the server's reader raises for wrong framing by a client.
         raise Invalid(Problem("", "invalid", "The body could not be read")) from error
     if len(data) > MAX_BODY_BYTES:
         raise RequestEntityTooLarge

@@ -1,5 +1,5 @@
-"""Records of responses. The records of the core and the hub are in the contracts, those of the history beside
-them. The sections of the configuration are made of its definition."""
+"""Records of responses. The records of the core, the hub and the history are in their contracts. The sections
+of the configuration are generated from its definition."""
 
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -26,7 +26,7 @@ Object = Annotated[dict[str, Any], Meta(extra_json_schema={"additionalProperties
 
 
 def _describe_message(example: str) -> Meta:
-    """Return the description of the message of a request that was done, with an example."""
+    """Return the description, with an example, of the message in the response to a completed request."""
     return about("What was done, for people.", example)
 
 
@@ -45,7 +45,8 @@ _CursorOfPage = Annotated[str | None, about("`cursor` of the next page, null on 
 
 @cache
 def make_list_record(method: type[Method[Any]]) -> type[msgspec.Struct]:
-    """Return the record of a list, made of the reply to a method. Only pages have a total and a cursor."""
+    """Return the response record of a list, derived from the reply to a method of the core. Only lists with
+    pages have a total and a cursor."""
     reply = reply_of(method)
     hints = get_type_hints(reply)
     record = get_args(hints[list_field(method)])[0]
@@ -64,7 +65,7 @@ def make_list_record(method: type[Method[Any]]) -> type[msgspec.Struct]:
 
 
 class Message(Record, frozen=True):
-    """A request that was done."""
+    """Confirmation of a completed request."""
 
     message: Annotated[str, _describe_message("Session 7 disconnected")]
 
@@ -95,7 +96,7 @@ class SignedIn(Record, frozen=True):
 
 
 class Version(Record, frozen=True):
-    """The product, and the part of it that responds."""
+    """Name and version of the product, and the part of the product that responds."""
 
     product: Annotated[str, about("Name of the product.", "Subscriber Gateway")]
     version: Annotated[str, about("Version of the product.", "0.1.0")]
@@ -103,14 +104,14 @@ class Version(Record, frozen=True):
 
 
 class HealthDetail(Record, frozen=True):
-    """The health of the gateway, and of all that it depends on."""
+    """Health of the gateway and of all its dependencies."""
 
     state: Annotated[DependencyState, about("The worst of them; what is unused does not count.", "degraded")]
     dependencies: Annotated[tuple[Dependency, ...], about("What the gateway depends on.")]
 
 
 class OpenApi(Record, frozen=True):
-    """The document itself, as the OpenAPI Specification defines it."""
+    """This document, in the format of the OpenAPI Specification."""
 
     openapi: Annotated[str, about("Version of the OpenAPI Specification.", "3.1.0")]
 
@@ -133,7 +134,7 @@ class AuditRecordList(Record, frozen=True, kw_only=True):
 
 
 class SessionCounts(Record, frozen=True):
-    """The number of sessions by type."""
+    """Number of sessions of each type."""
 
     total: sessions.AllSessions
     pppoe: sessions.PppoeSessions
@@ -141,7 +142,8 @@ class SessionCounts(Record, frozen=True):
 
 
 class CgnatStats(Record, frozen=True):
-    """The number of sessions that are steered, and that are not."""
+    """Number of sessions that are steered to the CGNAT appliance, and number of sessions with a public
+    address."""
 
     vrf_steered_sessions: sessions.SteeredSessions
     public_ip_sessions: sessions.PublicSessions
@@ -149,20 +151,20 @@ class CgnatStats(Record, frozen=True):
 
 
 class InterfaceDisconnected(Record, frozen=True):
-    """The disconnection of all sessions of an access interface."""
+    """Result of the disconnection of all sessions on an access interface."""
 
     message: Annotated[str, _describe_message("27 sessions disconnected on trunk0.1000")]
     count: Annotated[int, count("Number of sessions.", 27)]
 
 
 class InterfaceDisconnectPreview(InterfaceDisconnected, frozen=True):
-    """A dry run of the disconnection."""
+    """Dry run of the disconnection of all sessions on an access interface."""
 
     sessions: Annotated[tuple[sessions.SessionSummary, ...], about("The sessions that would end.")]
 
 
 class JobPreview(Record, frozen=True):
-    """A dry run of a job."""
+    """Dry run of a job: the sessions that match its filter."""
 
     message: Annotated[str, _describe_message("120 sessions would be disconnected")]
     count: Annotated[int, count("Number of sessions that match.", 120)]
@@ -170,7 +172,7 @@ class JobPreview(Record, frozen=True):
 
 
 class RateChanged(Record, frozen=True, kw_only=True):
-    """A change of rates."""
+    """Result of a change of the rates of a session."""
 
     message: Annotated[str, _describe_message("Rate change requested for session 7")]
     rate_down: Annotated[
@@ -189,7 +191,7 @@ _SAMPLE_PEER = {"10.255.0.2": {"hostname": "core1", "remoteAs": 64513, "pfxRcd":
 
 
 class FrrSummary(Record, frozen=True):
-    """FRR's own document, an object for each address family; empty without BGP."""
+    """BGP summary in FRR's own format, with an object for each address family. Empty without BGP."""
 
     ipv4Unicast: Annotated[
         Object | UnsetType,
@@ -201,7 +203,7 @@ class FrrSummary(Record, frozen=True):
 
 
 class TestSent(Record, frozen=True):
-    """A test of a webhook."""
+    """Test message that is on its way to a webhook."""
 
     message: Annotated[str, _describe_message("A test is under way")]
     message_id: MessageId
@@ -218,9 +220,9 @@ def _make_struct(
 
 @cache
 def _make_section(kind: definition.Object) -> type[msgspec.Struct]:
-    """Return the record of a section of the configuration, or of an item in a list."""
+    """Return the record of a section of the configuration, or of a list item in a section."""
     fields = [_make_member(name, field) for name, field in kind.fields.items()]
-    # Generated clients have a class Configuration of their own.
+    # Generated clients already have a class Configuration.
     prefix = "Gateway" if kind.section is definition.Configuration else ""
     suffix = "Configuration" if kind in (field.kind for field in definition.ROOT.members.values()) else ""
     return _make_struct(f"{prefix}{kind.section.__name__}{suffix}", kind.section.__doc__, fields)
@@ -260,7 +262,7 @@ def _describe_field(field: definition.Field, documented: Meta) -> Meta:
 
 
 def _make_optional_section(name: str, field: definition.Field) -> tuple[Any, ...]:
-    """Return the member for a section of the candidate, which may lack parts."""
+    """Return the record field of a section of the candidate. Parts of the section may be missing."""
     made = Object | UnsetType | None if field.nullable else Object | UnsetType
     return name, Annotated[made, about(field.section_text, field.sample)], UNSET
 
@@ -281,7 +283,7 @@ ArchivedConfiguration = _make_struct(
 
 
 class Difference(Record, frozen=True):
-    """The difference between a configuration and the candidate."""
+    """Difference between two configurations."""
 
     diff: configuration.Difference
     confirm_deadline: configuration.Deadline
@@ -289,7 +291,7 @@ class Difference(Record, frozen=True):
 
 
 class Committed(Record, frozen=True):
-    """A commit."""
+    """Result of a commit."""
 
     message: Annotated[str, _describe_message("Committed 1 change")]
     committed: configuration.IsCommitted
@@ -303,7 +305,7 @@ class Committed(Record, frozen=True):
 
 
 class Edited(Record, frozen=True):
-    """The changes that an edit staged."""
+    """Result of an edit: the paths of the staged changes."""
 
     paths: Annotated[
         list[str],
@@ -315,7 +317,7 @@ class Edited(Record, frozen=True):
 
 
 class RolledBack(Record, frozen=True):
-    """An archived revision that became the candidate."""
+    """Archived revision that is staged as the candidate."""
 
     message: Annotated[
         str, _describe_message("Revision 1 is the candidate; a commit makes it the running configuration")
@@ -328,7 +330,7 @@ class RolledBack(Record, frozen=True):
 
 
 class Problem(Record, frozen=True):
-    """A rule that a part of the request breaks."""
+    """Rule that a part of the request breaks."""
 
     path: Annotated[str, about("Place in the request, dotted; empty for the whole.", "rate_down")]
     code: Annotated[str, about("`missing`, `unknown` or `invalid`.", "invalid")]
@@ -336,14 +338,14 @@ class Problem(Record, frozen=True):
 
 
 class Error(Record, frozen=True):
-    """A request that failed."""
+    """Response to a request that failed."""
 
     status: Annotated[Literal["error"], about("Distinguishes errors from successes.", "error", type="string")]
     message: Annotated[str, about("What failed, for people.", "No such session")]
 
 
 class RequestError(Error, frozen=True):
-    """A request that breaks a rule."""
+    """Response to a request that breaks a rule."""
 
     errors: Annotated[
         tuple[Problem, ...] | UnsetType, about("The rules that parts of the request break, where known.")
@@ -351,7 +353,7 @@ class RequestError(Error, frozen=True):
 
 
 class InternalError(Error, frozen=True):
-    """A failure of the service."""
+    """Response to a request that failed because of the service."""
 
     hint: Annotated[
         str | UnsetType, about("What to do where no core daemon listens, for people.", CoreAbsent.HINT)
@@ -359,13 +361,13 @@ class InternalError(Error, frozen=True):
 
 
 class Refusal(Record, frozen=True):
-    """A request without a valid token or password."""
+    """Response to a request without a valid token or password."""
 
     detail: Annotated[str, about("Why, for people.", "Could not validate credentials")]
 
 
 class RoleRefusal(Record, frozen=True):
-    """A request that requires another role."""
+    """Response to a request that requires another role."""
 
     detail: Annotated[str, about("Why, for people.", "Admin role required")]
 
@@ -398,7 +400,7 @@ class FailedSignOnsList(Record, frozen=True, kw_only=True):
 
 
 class TrafficSampleList(Record, frozen=True, kw_only=True):
-    """The traffic of all trunks over time, the oldest first. A step without a sample is missing."""
+    """Traffic of all trunks over time, oldest step first. Steps without a sample are left out."""
 
     samples: Annotated[tuple[TrafficSample, ...], about("The mean of each step.")]
     step_seconds: Annotated[int, count("Length of a step, seconds.", 10)]

@@ -24,20 +24,20 @@ ENTITY_TAGS = rf"[ \t,]*{_ENTITY_TAG}(?:[ \t]*,[ \t,]*{_ENTITY_TAG})*[ \t,]*"
 
 
 class ApiRequest(flask.Request):
-    """Request, with what is known of it so far."""
+    """HTTP request with its caller, and with the values that its audit record needs."""
 
     #: Whether a client that sends the current entity tag gets 304.
     is_conditional = True
-    #: Claims of the caller's token, once the caller has access.
+    #: Claims of the caller's token; None before the access check.
     claims: Claims | None = None
-    #: Body as it was sent, once it matches its schema.
+    #: Body from the client, after it has passed its schema.
     body: dict[str, Any] | None = None
     #: Values before and after the change, for the audit log.
     before: Any = None
     after: Any = None
-    #: Whether the username in the body is that of a user; None while unknown.
+    #: Whether a user with the username in the body exists; None while unknown.
     names_user: bool | None = None
-    #: Id of the last call that changes something in the core.
+    #: Id of the last call of the core that changes something.
     call_id: str | None = None
     #: Whether the core's reply to that call was lost.
     is_unanswered = False
@@ -46,27 +46,29 @@ class ApiRequest(flask.Request):
 
     @cached_property
     def id(self) -> str:
-        """The client's id if it is safe, else a new one."""
+        """Id of the request: the client's id if it is safe, otherwise a new random id."""
         given = self.environ.get("HTTP_X_REQUEST_ID", "")
         return given if _SAFE_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
     def new_call_id(self) -> str:
-        """Make an id for the next call of the core. Clients may repeat the id of a request."""
+        """Return a new id for the next call of the core. The request's own id is not used, because clients
+        may send the same id again."""
         self.call_id = secrets.token_hex(16)
         return self.call_id
 
     @property
     def user(self) -> str | None:
-        """The name of the caller; None before the access check."""
+        """Name of the caller; None before the access check."""
         return self.environ.get(http.USER)
 
     def identify(self, username: str, role: str) -> None:
-        """Note the caller, for the log lines of this request."""
+        """Record the name and the role of the caller, for the log lines of this request."""
         self.environ[http.USER], self.environ[http.ROLE] = username, role
 
     def read_last_event_id(self) -> EventId | None:
-        """Return the id of the last event that the client received. An invalid id counts as one that the core
-        no longer holds: after an error an event source would never connect again."""
+        """Return the id of the last event that the client received, or None without the header. An invalid id
+        counts as an event that the core no longer holds: after an error response, an event source would never
+        connect again."""
         text = self.headers.get("Last-Event-ID", "")
         try:
             return parse_id(text) if text else None
@@ -74,8 +76,8 @@ class ApiRequest(flask.Request):
             return EventId("unknown", 0)
 
     def read_required_etags(self) -> list[str] | None:
-        """Return the strong entity tags of If-Match, of which one must be current; None for any (RFC 9110
-        section 13.1.1). Raises Invalid for a malformed header, which would never match."""
+        """Return the strong entity tags of If-Match, one of which must be current; None if any entity tag is
+        allowed (RFC 9110 section 13.1.1). Raises Invalid for a malformed header, which would never match."""
         text = self.headers.get("If-Match", "*").strip()
         if text == "*":
             return None
@@ -84,12 +86,13 @@ class ApiRequest(flask.Request):
         return [tag.strip('"') for tag in re.findall(_ENTITY_TAG, text) if not tag.startswith("W/")]
 
     def has_current(self, etag: str | None) -> bool:
-        """Return True if the client has the content with this entity tag (RFC 9110 section 13.1.2)."""
+        """Return True if the client already has the content with this entity tag (RFC 9110 section
+        13.1.2)."""
         return etag is not None and self.if_none_match.contains_weak(etag)
 
 
 def get_request() -> ApiRequest:
-    """Return the current request. `flask.request` is a proxy, which looks the request up at each use."""
+    """Return the current request. `flask.request` is a proxy, which looks up the request at each use."""
     return cast(ApiRequest, flask.request._get_current_object())  # type: ignore[attr-defined]
 
 
@@ -99,5 +102,5 @@ def make_log_extra() -> dict[str, Any]:
 
 
 def get_caller() -> Claims:
-    """Return the claims of the caller. Only for views that require a user's token."""
+    """Return the token claims of the caller. Only for views that require a user's token."""
     return cast(Claims, get_request().claims)

@@ -1,4 +1,4 @@
-"""Responses: their JSON, the pieces of streams, and the headers of all of them."""
+"""Construction of responses: JSON bodies, event streams, and the headers of every response."""
 
 from collections.abc import Callable, Iterable
 from io import BytesIO
@@ -15,15 +15,16 @@ from gateway_contract.core_client import ListParts
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
 
-#: Without this header nginx, and proxies that follow its convention, hold events back until a buffer is full.
+#: Without this header, nginx and proxies with the same convention delay events until a buffer is full.
 _UNBUFFERED = {"X-Accel-Buffering": "no"}
 
 _Headers = dict[str, str] | None
 
 
 def encode_list(parts: ListParts) -> bytes:
-    """Return the envelope with a list, which may have 40 MB. Other requests have turns between its arrays."""
-    # Without a copy of the whole: `getvalue` returns the bytes that the buffer has.
+    """Return the JSON envelope of a list, which may have 40 MB. Other requests are served between the arrays
+    of the list."""
+    # Without a copy of the whole list: `getvalue` returns the bytes of the buffer itself.
     buffer = BytesIO()
     buffer.write(b'{"status":"ok","data":{"%s":[' % parts.name.encode())
     for number, array in enumerate(parts.arrays):
@@ -38,33 +39,36 @@ def encode_list(parts: ListParts) -> bytes:
 
 
 def make_error(status: int, message: str, headers: _Headers = None, **more: Any) -> Response:
-    """Return the response `{"status":"error","message":...}`, with `more` members."""
+    """Return the error response `{"status":"error","message":...}`. `more` are additional members."""
     return make_json({"status": "error", "message": message, **more}, status, headers)
 
 
 def make_json(document: Any, status: int = 200, headers: _Headers = None) -> Response:
-    """Return a response with a document as JSON, without an envelope."""
+    """Return a response whose body is the document as JSON, without an envelope."""
     return make_response(msgspec.json.encode(document), status, headers)
 
 
 def make_response(body: bytes, status: int = 200, headers: _Headers = None) -> Response:
-    """Return a response with the bytes of JSON."""
+    """Return a response whose body is already JSON."""
     return Response(body, status, headers, content_type=JSON)
 
 
 def make_stream(open: Callable[[str], Iterable[bytes]]) -> Response:
-    """Return a response with the pieces that `open` returns for a client with this address; none for HEAD.
-    The worker gets the pieces alone, and nothing around them that would live as long."""
+    """Return an event stream. `open` gets the address of the client and returns the pieces of the stream; the
+    response to HEAD has no pieces. The worker gets only the pieces: any object around them would stay in
+    memory as long as the stream."""
     pieces = () if request.method == "HEAD" else open(request.remote_addr or "")
     return Response(pieces, mimetype=EVENT_STREAM, headers=_UNBUFFERED, direct_passthrough=True)
 
 
 def install(app: Flask) -> None:
-    """Complete every response. To be called last: the audit log and the metrics get the final status."""
+    """Register the hook that completes every response. Must be called last, so that the audit log and the
+    metrics get the final status."""
 
     @app.after_request
     def _complete(response: Response) -> Response:
-        """Add the headers of every response, and make it 304 if the client has the content."""
+        """Add the common headers to the response, and make the response a 304 if the client has the
+        content."""
         request = get_request()
         headers = {REQUEST_ID: request.id, **make_guards(tls=request.is_secure)}
         if "Cache-Control" in response.headers:

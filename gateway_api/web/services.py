@@ -1,4 +1,4 @@
-"""Services of one worker, and how views reach them."""
+"""Services of one worker, and functions that return them to views."""
 
 import time
 from typing import cast
@@ -26,12 +26,13 @@ EXTENSION = "gateway-api"
 
 
 class WorkerServices:
-    """Services for the routes of either profile. To be made after the fork, in the process that uses them."""
+    """Services for the routes of both profiles. Must be created after the fork, in the process that uses
+    them."""
 
     def __init__(self, settings: Settings, *, batches: bool = False) -> None:
         pool = gevent.get_hub().threadpool
         self.profile = settings.profile
-        # Without users, no batches: beside lists, health would take longer than it gains alone.
+        # Without users there are no batches: while lists are fetched, batches would delay health requests.
         self.core = CoreClient(Client(settings.core_socket, batches=batches))
         self.access = AccessSettings(self.core, settings.core_socket)
         self.audit = AuditLog(settings.audit, settings.audit_size, pool, settings.token_audit)
@@ -40,7 +41,7 @@ class WorkerServices:
 
 
 class UserServices(WorkerServices):
-    """Services for the routes of the profile with users."""
+    """Services for the routes of the profile USERS."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, batches=True)
@@ -58,17 +59,17 @@ class UserServices(WorkerServices):
 
 
 def get_services() -> WorkerServices:
-    """Return the services of this worker that the routes of either profile use."""
+    """Return the services of this worker that both profiles have."""
     return cast(WorkerServices, current_app.extensions[EXTENSION])
 
 
 def get_user_services() -> UserServices:
-    """Return the services of this worker in the profile with users."""
+    """Return the services of this worker in the profile USERS."""
     return cast(UserServices, get_services())
 
 
 def core() -> CoreClient:
-    """Return the core, for calls by the user of this request."""
+    """Return the client of the core, for calls on behalf of the user of this request."""
     request = get_request()
     return get_services().core.with_origin(request.user, request.new_call_id)
 
@@ -79,5 +80,5 @@ def hub() -> Hub:
 
 
 def history() -> Reader:
-    """Return the history, for the user of this request."""
+    """Return the reader of the history, for the user of this request."""
     return get_user_services().history.for_user(get_request().user or "")

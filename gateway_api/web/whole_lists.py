@@ -1,8 +1,8 @@
-"""Whole lists of the core, each fetched once for all requests that wait for it, and one at a time in a
-worker.
+"""Cache of whole lists of the core. Requests that wait for the same list share one fetch, and a worker
+fetches one list at a time.
 
-A list of 200,000 sessions takes 85 MB, several times over in the core and in the worker. Without a bound, 32
-clients would use gigabytes of memory, and all of the processor.
+A list of 200,000 sessions takes 85 MB, several times over in the core and in the worker. Without a limit, 32
+clients would use gigabytes of memory and all of the processor time.
 """
 
 import threading
@@ -17,21 +17,21 @@ from gateway_contract.base.idle_timer import IdleTimer
 
 B = TypeVar("B", bound=Sized)
 
-#: Bytes of lists that are being sent, beyond which the next list waits. With that one, a worker stays below
-#: the limit of unsent responses, beyond which slow clients are disconnected.
+#: Bytes of lists that are being sent, above which the next list waits. Even with the next list, a worker
+#: stays below the limit of unsent responses, above which slow clients are disconnected.
 MAX_BYTES_IN_SENDING = 32 << 20
-#: Seconds after which a list that is being sent no longer counts: its clients are slow.
+#: Seconds after which a list that is being sent no longer counts, because its clients are slow.
 SLOW_SECONDS = 30.0
-#: Seconds that a list waits for its turn. With the access check before it and the call after it, a request
-#: has its response within 5 s.
+#: Maximum time that a list waits before its fetch, in seconds. With the access check before the wait and the
+#: call after the wait, a request gets its response within 5 s.
 MAX_WAIT_SECONDS = 0.5
-#: Seconds for which a list without requests is kept, at least; at most twice as many. A list of 100,000
-#: sessions takes 43 MB of each worker.
+#: Minimum time for which a list without requests is cached, in seconds; the maximum is twice this time. A
+#: list of 100,000 sessions takes 43 MB in each worker.
 KEPT_SECONDS = 2.0
 
 
 class _List(Generic[B]):
-    """List that is to be fetched, is being sent, or is kept."""
+    """Whole list that is being fetched, is being sent, or is cached."""
 
     body: B
 
@@ -45,8 +45,8 @@ class _List(Generic[B]):
 
 
 class WholeLists(Generic[B]):
-    """Whole lists of one worker. The length of a body is in bytes. `wait` and `kept` are in seconds, `most`
-    in bytes; `clock` gives monotonic seconds."""
+    """Cache of the whole lists of one worker. The length of a body is in bytes. `wait` and `kept` are in
+    seconds, `most` in bytes; `clock` gives monotonic seconds."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class WholeLists(Generic[B]):
         self._most = most
         self._clock = clock
         self._changed = threading.Condition()
-        #: Lists that other requests can join: their calls of the core have not begun.
+        #: Lists that other requests can join, because the call of `fetch` has not begun.
         self._next: dict[Hashable, _List[B]] = {}
         self._is_fetching = False
         self._sending: set[_List[B]] = set()
@@ -74,18 +74,19 @@ class WholeLists(Generic[B]):
         version: str | None = None,
         finish: Callable[[B], B] | None = None,
     ) -> tuple[B, Callable[[], None]]:
-        """Return the list that `fetch` returns, as `finish` changes it, and a function to call once the list
-        is sent. The next list does not wait for `finish`.
+        """Return the list that `fetch` returns and `finish` transforms, and a function that the caller must
+        call when the list is sent. The next list does not wait for `finish`.
 
-        All requests with this key that arrive before the call of `fetch` share the list: no client gets a
-        list that is older than its request. A list with a version is kept for later requests with that
+        All requests with this key that arrive before the call of `fetch` share the list, so no client gets a
+        list that is older than its request. A list with a version is cached for later requests with the same
         version. Raises the errors of `fetch` and `finish`, and TooManyLists after a long wait."""
         with self._changed:
             kept = self._kept.get(key)
             if kept is not None and kept.version == version:
                 self._keep(key, kept)
                 if not kept.readers:
-                    # Otherwise a slow reader would hold others back for as long as there are quick ones.
+                    # Only without readers: otherwise a slow reader would block other lists as long as there
+                    # are fast readers.
                     kept.fetched_at = self._clock()
                 kept.readers += 1
                 self._sending.add(kept)
@@ -104,7 +105,7 @@ class WholeLists(Generic[B]):
         return wanted.body, partial(self._release, wanted)
 
     def _keep(self, key: Hashable, wanted: _List[B]) -> None:
-        # Nobody requests another version again.
+        # Lists of other versions are never requested again.
         for other in [other for other, kept in self._kept.items() if kept.version != wanted.version]:
             del self._kept[other]
         self._kept.pop(key, None)
@@ -138,7 +139,8 @@ class WholeLists(Generic[B]):
 
     @contextmanager
     def _take_turn(self, key: Hashable) -> Iterator[None]:
-        """Let no other list be fetched during the block. Raises TooManyLists."""
+        """Wait until no other list is being fetched, and fetch no other list during the block. Raises
+        TooManyLists after a long wait."""
         with self._changed:
             try:
                 if not self._changed.wait_for(self._has_room, self._wait):

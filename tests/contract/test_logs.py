@@ -147,7 +147,7 @@ def test_a_client_without_tls_is_one_line(logged: Logged) -> None:
     with socket.create_connection(("127.0.0.1", logged.port), timeout=60) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
         wait_for("the line", lambda: len(logged.lines()) > before)
-    assert parsed(logged.lines()[-1])["message"] == "no TLS from 127.0.0.1: HTTP_REQUEST"
+    assert parsed(logged.lines()[-1])["message"] == "no TLS from 127.0.0.1, connection closed: HTTP_REQUEST"
     assert "Traceback" not in logged.text()
 
 

@@ -109,4 +109,4 @@ def test_slow_clients_hold_up_nobody_and_each_is_closed_at_its_deadline(tmp_path
     # What the unit may have is 1 GB.
     assert held.memory < 1024
     for words in ("finish its TLS handshake", "send the header of a request", "send a request's body"):
-        assert f"they did not {words} in time" in held.log
+        assert f"the clients did not {words} in time" in held.log

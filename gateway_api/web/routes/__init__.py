@@ -1,1 +1,1 @@
-"""One module a resource."""
+"""Views of the API, with one module for each resource."""

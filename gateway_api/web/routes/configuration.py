@@ -1,4 +1,5 @@
-"""The running configuration, the candidate, and commits. Every change of the candidate honours If-Match."""
+"""Views of the running configuration, the candidate and commits. Every change of the candidate honours
+If-Match."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -22,14 +23,14 @@ configuration = Blueprint("configuration", __name__, url_prefix="/api/v1/system/
 @configuration.get("", endpoint="running")
 @operation(ANY_ROLE, data=(records.Configuration,))
 def show_running() -> WithETag[Passed[Sections]]:
-    """Return all sections of the running configuration, secrets masked."""
+    """Return all sections of the running configuration, with masked secrets."""
     return _show(wire.GetConfiguration())
 
 
 @configuration.get("/candidate", endpoint="candidate")
 @operation(ADMIN, data=(records.Candidate,), errors=(501,))
 def show_candidate() -> WithETag[Passed[Sections]]:
-    """Return all sections of the candidate, secrets masked."""
+    """Return all sections of the candidate, with masked secrets."""
     return _show(wire.GetCandidate())
 
 
@@ -37,7 +38,9 @@ def show_candidate() -> WithETag[Passed[Sections]]:
 @operation(ADMIN, query=queries.CompareQuery, errors=(404,), conditional=False)
 def compare(query: dict[str, int]) -> WithETag[records.Difference]:
     """Compare the running configuration, or an archived revision, with the candidate, or with another
-    revision. From the running configuration to the candidate, also tell what a commit would do to services
+    revision.
+
+    A comparison of the running configuration with the candidate also shows the effect of a commit on services
     and sessions. The entity tag is for If-Match: it stands for the running configuration and the candidate,
     not for the deadline, the archive or the sessions."""
     found = core().compare(query.get("revision"), query.get("to"))
@@ -47,7 +50,7 @@ def compare(query: dict[str, int]) -> WithETag[records.Difference]:
 @configuration.post("/set")
 @operation(ADMIN, body=requests.SetValueSchema, errors=(412,))
 def set_value(body: wire.Edit) -> WithETag[None]:
-    """Stage a value at a path."""
+    """Stage a new value at a path."""
     return WithETag(None, _note_edits(core().edit([body], get_request().read_required_etags())).etag)
 
 
@@ -61,7 +64,7 @@ def delete(body: wire.Edit) -> WithETag[None]:
 @configuration.post("/edit")
 @operation(ADMIN, body=requests.EditConfigurationSchema, errors=(404, 412))
 def edit_all(body: list[wire.Edit]) -> WithETag[records.Edited]:
-    """Stage several changes, or none of them."""
+    """Stage several changes, or none if one of them fails."""
     staged = _note_edits(core().edit_all(body, get_request().read_required_etags()))
     return WithETag(records.Edited([change.path for change in staged.changes]), staged.etag)
 
@@ -69,10 +72,10 @@ def edit_all(body: list[wire.Edit]) -> WithETag[records.Edited]:
 @configuration.put("/candidate")
 @operation(ADMIN, body=records.Candidate, errors=(412, 501))
 def replace_candidate(body: dict[str, Any]) -> WithETag[None]:
-    """Stage a whole configuration, in place of all that is staged.
+    """Replace the whole candidate.
 
-    The body is what GET has in `data`, changed. A masked secret stands for the one that the candidate has
-    there, and the items of lists are found by their keys. Parts may be missing until the commit."""
+    The body is the `data` of a GET response, with changes. A masked secret keeps the candidate's secret; list
+    items are identified by their keys. Parts may be missing until the commit."""
     staged = _note_staged(core().call(wire.ReplaceCandidate(body, get_request().read_required_etags())))
     return WithETag(None, staged.etag)
 
@@ -80,7 +83,7 @@ def replace_candidate(body: dict[str, Any]) -> WithETag[None]:
 @configuration.post("/commit")
 @operation(ADMIN, body=requests.CommitSchema, optional=True, errors=(409, 412))
 def commit(body: dict[str, Any]) -> WithETag[records.Committed]:
-    """Commit the candidate, for good or until a deadline for its confirmation. 409 if more sessions than
+    """Commit the candidate, permanently or until a deadline for its confirmation. 409 if more sessions than
     `max_sessions_dropped` would end."""
     return report_commit(core().commit(get_request().read_required_etags(), **body))
 
@@ -88,7 +91,7 @@ def commit(body: dict[str, Any]) -> WithETag[records.Committed]:
 @configuration.post("/confirm")
 @operation(ADMIN, errors=(409, 501))
 def confirm() -> records.Message:
-    """Confirm a commit. 409 if no commit waits for a confirmation."""
+    """Confirm the last commit. 409 if no commit waits for a confirmation."""
     core().confirm()
     return records.Message("Confirmed")
 
@@ -96,7 +99,7 @@ def confirm() -> records.Message:
 @configuration.post("/rollback")
 @operation(ADMIN, body=requests.RollbackSchema, errors=(404, 412))
 def rollback(body: requests.Rollback) -> WithETag[records.RolledBack]:
-    """Stage an archived revision, 1 being the newest."""
+    """Stage an archived revision as the candidate. Revision 1 is the newest."""
     staged = _note_staged(core().rollback(body.revision, get_request().read_required_etags()))
     message = f"Revision {body.revision} is the candidate; a commit makes it the running configuration"
     return WithETag(records.RolledBack(message, body.revision, staged.changes), staged.etag)
@@ -105,7 +108,7 @@ def rollback(body: requests.Rollback) -> WithETag[records.RolledBack]:
 @configuration.post("/discard")
 @operation(ADMIN, errors=(412,))
 def discard() -> WithETag[None]:
-    """Discard all changes of the candidate."""
+    """Discard all staged changes of the candidate."""
     discarded = core().call(wire.DiscardCandidate(get_request().read_required_etags()))
     audit.note(before=discarded.before)
     return WithETag(None, discarded.etag)
@@ -119,15 +122,15 @@ def discard() -> WithETag[None]:
     errors=(501,),
 )
 def list_archive(query: queries.ListSelection) -> wire.ArchiveReply:
-    """List the commits of the archived revisions, the newest first: author, time and comment. `running` is
-    the commit of the running configuration."""
+    """List the commits of the archived revisions, newest first: author, time and comment. `running` is the
+    commit of the running configuration."""
     return select_records(wire.ListArchive, core().call(wire.ListArchive()), query)
 
 
 @configuration.get("/archive/<revision>", endpoint="archived")
 @operation(ANY_ROLE, data=(records.ArchivedConfiguration,), errors=(501,))
 def show_revision(revision: int) -> Passed[Fields]:
-    """Return an archived revision, secrets masked."""
+    """Return an archived revision, with masked secrets."""
     return Passed(core().get_archived_revision(revision))
 
 
@@ -154,7 +157,7 @@ def _show_value(path: str, text: str | None) -> dict[str, Any]:
 
 
 def report_commit(reply: wire.CommitReply) -> WithETag[records.Committed]:
-    """Return the response to a commit, and note the commit in the audit log."""
+    """Return the response to a commit, and add the commit to the audit record of the request."""
     record = msgspec.structs.asdict(reply)
     audit.note(before=record.pop("before"), after=record)
     etag = record.pop("etag")

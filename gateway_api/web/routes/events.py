@@ -1,4 +1,4 @@
-"""Events of sessions: as a stream, and to webhooks."""
+"""Views of session events: the event stream, and the webhooks."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,20 +22,20 @@ webhooks = Blueprint("webhooks", __name__, url_prefix="/api/v1/webhooks")
 
 
 def _join_names(names: Iterable[str]) -> str:
-    """Return the names as the list in a sentence."""
+    """Return the names as a list in a sentence: `a`, `b` and `c`."""
     *others, last = (f"`{name}`" for name in names)
     return f"{', '.join(others)} and {last}"
 
 
 _STREAM = f"""\
-Stream events, without an end: those after a given event, or from now on.
+Stream events without an end, from now on or after a given event.
 
 After {StreamTimes.heartbeat:g} s without an event, a comment is sent, a line that begins with a colon. The
-stream ends with the token. A client that reconnects with the id of its last event gets exactly the events
-after it. If the core daemon no longer holds them, the client gets one `gap`: list the sessions again, and
-continue.
+stream ends when the token ends. A client that reconnects with the id of its last event gets exactly the
+events after this event. If the core daemon no longer holds these events, the client gets one `gap`: list the
+sessions again, and continue.
 
-A stream has {_join_names(DEFAULT_STREAM_EVENTS)}, unless `events` names others of
+A stream has the events {_join_names(DEFAULT_STREAM_EVENTS)}, unless `events` names other events of
 {_join_names(event.stream_name for event in EVENTS.values())}. Webhooks send the same events with the names
 {_join_names(EVENTS)}.
 
@@ -56,7 +56,7 @@ A stream has {_join_names(DEFAULT_STREAM_EVENTS)}, unless `events` names others 
 )
 def stream_events(query: StreamFilter) -> Response:
     """Stream events, without an end."""
-    # The header first: a client that reconnects sends the newer id there, and the same query again.
+    # The header has priority: a client that reconnects sends the newer id in the header, and the old query.
     wanted = replace(query, resume=get_request().read_last_event_id() or query.resume)
     return responses.make_stream(
         lambda address: get_user_services().streams.open(get_caller(), address, wanted)
@@ -64,8 +64,8 @@ def stream_events(query: StreamFilter) -> Response:
 
 
 _WEBHOOKS = f"""\
-List all webhooks: those that were registered, which a restart of the API ends, and those that the
-configuration declares.
+List all webhooks: registered webhooks, which a restart of the API ends, and webhooks that the configuration
+declares.
 
 A webhook whose receiver fails {PAUSE_AFTER} times in a row is paused, see `paused_until`.
 """
@@ -84,7 +84,7 @@ def list_webhooks(query: queries.ListSelection) -> wire.WebhooksReply:
 
 
 _REGISTRATION = f"""\
-Register a receiver. 409 when there are too many.
+Register a receiver of events. 409 if there are too many webhooks.
 
 The names of the events are {_join_names(EVENTS)}. The event stream has the same events with the names
 {_join_names(event.stream_name for event in EVENTS.values())}.
@@ -94,7 +94,7 @@ The names of the events are {_join_names(EVENTS)}. The event stream has the same
 @webhooks.post("")
 @operation(ADMIN, _REGISTRATION, body=requests.WebhookRegistrationSchema, status=201, errors=(409,))
 def register(body: wire.AddWebhook) -> Created[wire.Webhook]:
-    """Register a receiver."""
+    """Register a receiver of events."""
     record = hub().call(body).webhook
     audit.note(after=record)
     return Created(record, url_for("webhooks.show", webhook=record.id))
@@ -110,16 +110,16 @@ def show(webhook: str) -> wire.Webhook:
 @webhooks.delete("/<webhook>")
 @operation(ADMIN, errors=(409,))
 def delete(webhook: str) -> records.Message:
-    """Delete a registration, and the messages that wait for its receiver. 409 for a declared one: a commit
-    deletes it."""
+    """Delete a registration, and the messages that wait for its receiver. 409 for a webhook that the
+    configuration declares: a commit deletes such a webhook."""
     audit.note(before=hub().call(wire.RemoveWebhook(webhook)).webhook)
     return records.Message(f"Webhook {webhook} deleted")
 
 
 _DELIVERIES = f"""\
-List the last {LOGGED} attempts, the newest first.
+List the last {LOGGED} delivery attempts, newest first.
 
-The failure that began a pause has `paused_until`. Until then, no new message is sent, only retries.
+The failure that began a pause has `paused_until`. Until this time, only retries are sent, and no new message.
 """
 
 
@@ -131,15 +131,14 @@ The failure that began a pause has `paused_until`. Until then, no new message is
     data=(records.make_list_record(wire.ListDeliveries),),
 )
 def list_deliveries(query: queries.ListSelection, webhook: str) -> wire.DeliveriesReply:
-    """List the last attempts, the newest first."""
+    """List the last delivery attempts, newest first."""
     return select_records(wire.ListDeliveries, hub().call(wire.ListDeliveries(webhook)), query)
 
 
 @webhooks.post("/<webhook>/test")
 @operation(ADMIN)
 def test(webhook: str) -> records.TestSent:
-    """Send a test message. The log of deliveries shows the result.
+    """Send a test message to a webhook. The log of deliveries shows the result.
 
-    The message is also sent during a pause, and ends the pause if it arrives.
-    """
+    The message is also sent during a pause, and ends the pause if it arrives."""
     return records.TestSent("A test is under way", hub().call(wire.TestWebhook(webhook)).message_id)

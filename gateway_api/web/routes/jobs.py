@@ -1,4 +1,4 @@
-"""Jobs of the core, which work on many sessions. A job that has started does not need the API."""
+"""Views of jobs of the core, which act on many sessions. A job that has started does not need the API."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,8 @@ jobs = Blueprint("jobs", __name__, url_prefix="/api/v1/subscribers")
 @jobs.post("/rate")
 @operation(ADMIN, body=requests.RateJobSchema, status=202, preview=records.JobPreview, errors=(409, 501))
 def change_rates(body: requests.RateJob) -> Created[Job] | records.JobPreview:
-    """Start to change the rates of all sessions that match, or list the first hundred of them."""
+    """Start a job that changes the rates of all matching sessions. A dry run lists the first hundred of these
+    sessions instead."""
     if body.dry_run:
         return _preview(body.filter, "would get other rates")
     return _respond_with(core().start_rate_job(body.filter, body.per_second, **body.change.parameters))
@@ -35,7 +36,8 @@ def change_rates(body: requests.RateJob) -> Created[Job] | records.JobPreview:
     ADMIN, body=requests.DisconnectJobSchema, status=202, preview=records.JobPreview, errors=(409, 501)
 )
 def disconnect(body: requests.DisconnectJob) -> Created[Job] | records.JobPreview:
-    """Start to disconnect all sessions that match, or list the first hundred of them."""
+    """Start a job that disconnects all matching sessions. A dry run lists the first hundred of these sessions
+    instead."""
     if body.dry_run:
         return _preview(body.filter, "would be disconnected")
     return _respond_with(core().start_disconnect_job(body.filter, body.per_second))
@@ -44,7 +46,7 @@ def disconnect(body: requests.DisconnectJob) -> Created[Job] | records.JobPrevie
 @jobs.get("/jobs", endpoint="index")
 @list_operation(ListJobs, errors=(501,))
 def list_jobs(query: queries.ListSelection) -> ListParts:
-    """List the last hundred jobs, the newest first."""
+    """List the last hundred jobs, newest first."""
     return core().call_list(query.call(ListJobs))
 
 
@@ -53,16 +55,15 @@ def list_jobs(query: queries.ListSelection) -> ListParts:
 def show(job: int) -> Passed[Job]:
     """Return a job.
 
-    A job is `done` when it has acted on each of its sessions, once. A restart of the core daemon makes the
-    job `interrupted`, with its counts: it does not continue.
-    """
+    A job is `done` when it has acted once on each of its sessions. After a restart of the core daemon a job
+    is `interrupted`: it keeps its counts, but does not continue."""
     return Passed(core().call_fields(GetJob(job), "job")["job"])
 
 
 @jobs.delete("/jobs/<job>")
 @operation(ADMIN, errors=(409, 501))
 def cancel(job: int) -> Job:
-    """Cancel a job, which then takes no further session. 409 if it has ended."""
+    """Cancel a job, which then stops before its next session. 409 if the job has ended."""
     cancelled = core().call(CancelJob(job)).job
     audit.note(after=cancelled)
     return cancelled

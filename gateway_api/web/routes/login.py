@@ -1,4 +1,4 @@
-"""Logins and logouts."""
+"""Views of logins and logouts."""
 
 from flask import Blueprint, request
 
@@ -19,8 +19,8 @@ login = Blueprint("login", __name__, url_prefix="/api/v1/auth")
 def log_in(body: requests.LoginRequest) -> records.Token:
     """Return a token for a user of the running configuration.
 
-    With the header `X-Gateway-Page: 1`, as the live page sends it, the browser keeps the token in a cookie.
-    """
+    With the header `X-Gateway-Page: 1`, which the live page sends, the browser stores the token in a
+    cookie."""
     known, address = core().get_login(body.username), request.remote_addr or ""
     get_request().names_user = known.user is not None
     user = get_user_services().login.authenticate(known, body.username, body.password, address)
@@ -51,7 +51,8 @@ def log_out() -> records.Message:
 @login.post("/logout-everywhere")
 @operation(ANY_ROLE, body=requests.LogoutEverywhereSchema, optional=True, errors=(403, 404, 501))
 def log_out_everywhere(body: requests.LogoutEverywhere) -> records.Message:
-    """End all tokens of the caller; an admin may name another user. Event streams with these tokens end."""
+    """Revoke all tokens of the caller; an admin may name another user. Event streams with these tokens
+    end."""
     username = get_caller().sub if body.username is None else body.username
     if username != get_caller().sub and get_caller().role != "admin":
         raise NotAllowed

@@ -1,4 +1,4 @@
-"""The state of the network: interfaces, QoS, routing, CGNAT and demux."""
+"""Views of the state of the network: interfaces, QoS, routing, CGNAT and demux."""
 
 import msgspec
 from flask import Blueprint
@@ -32,7 +32,7 @@ def list_interfaces(query: queries.ListSelection) -> ListParts:
 @interfaces.get("/traffic", endpoint="traffic")
 @operation(ANY_ROLE, query=queries.NetworkTrafficQuery, compressed=True)
 def list_traffic(query: TrafficSpan) -> records.TrafficSampleList:
-    """List the traffic of all trunks over time: the mean of each step, the oldest first."""
+    """List the traffic of all trunks over time: the mean of each step, oldest first."""
     found = history().search(read_traffic, query)
     samples = tuple(found.samples)
     return records.TrafficSampleList(samples=samples, step_seconds=found.step_seconds, count=len(samples))
@@ -55,21 +55,21 @@ def list_qos(query: queries.ListSelection) -> ListParts:
 @qos.get("/profiles", endpoint="profiles")
 @operation(ANY_ROLE, data=(records.make_list_record(wire.ListOverheadProfiles),))
 def list_profiles() -> Passed[wire.OverheadProfilesReply]:
-    """List the overhead profiles that sessions may have."""
+    """List the overhead profiles that a session can have."""
     return Passed(core().call_fields(wire.ListOverheadProfiles()))
 
 
 @routing.get("/bgp/summary", endpoint="bgp_summary")
 @operation(ANY_ROLE, compressed=True)
 def show_bgp_summary() -> Passed[records.FrrSummary]:
-    """Return the routing daemon's own summary of its BGP neighbours; `{}` without BGP."""
+    """Return the BGP summary of the routing daemon, in the daemon's own format; `{}` without BGP."""
     return Passed(core().call_fields(wire.GetBgpSummary(), "summary")["summary"])
 
 
 @routing.get("/routes", endpoint="kernel_routes")
 @list_operation(wire.ListRoutes)
 def list_routes(query: queries.ListSelection) -> ListParts:
-    """List the kernel's routes, those to subscribers included."""
+    """List the kernel's routes, including the routes to subscribers."""
     return core().call_list(query.call(wire.ListRoutes))
 
 
@@ -83,7 +83,7 @@ def list_cgnat_sessions(query: queries.ListSelection) -> ListParts:
 @cgnat.get("/stats", endpoint="stats")
 @operation(ANY_ROLE)
 def count_cgnat_sessions() -> records.CgnatStats:
-    """Count the sessions that are steered, and those with a public address."""
+    """Count the sessions that are steered to the CGNAT appliance, and the sessions with a public address."""
     counts = core().call(GetStatistics())
     return records.CgnatStats(counts.vrf_steered_sessions, counts.public_ip_sessions, counts.active_sessions)
 
@@ -99,5 +99,5 @@ def show_demux_configuration() -> Passed[Demux]:
 @demux.get("/state", endpoint="state")
 @list_operation(wire.GetDemuxState)
 def show_demux_state(query: queries.ListSelection) -> ListParts:
-    """List the VLANs that demux manages, and count those that its limits have rejected."""
+    """List the VLANs that demux manages, and count the VLANs that its limits have rejected."""
     return core().call_list(query.call(wire.GetDemuxState))

@@ -1,7 +1,7 @@
 """Pages for browsers: the live page; the reference page, which shows the OpenAPI document; the documentation,
-which `make docs` and the package build into the environment of the programs; and messages in one sentence.
+which `make docs` and the package build into the environment of the programs; and pages with a single message.
 
-The pages are the same for every client, and have no data of the gateway.
+The pages are the same for every client, and contain no data of the gateway.
 """
 
 import gzip
@@ -26,7 +26,7 @@ from gateway_api.web.responses import JSON
 from gateway_contract.base.errors import NotFound
 
 _EXTENSION = "openapi"
-#: Cache-Control of a file with its digest in the path (RFC 8246).
+#: Cache-Control of a file that has its digest in the path (RFC 8246).
 _FOR_EVER = "public, max-age=31536000, immutable"
 #: Cache-Control of any other file: the client checks each time whether the file has changed.
 _REVALIDATE = "no-cache"
@@ -41,8 +41,8 @@ _MEDIA_TYPES = {
 
 
 def find_files(folder: Path) -> dict[str, Path]:
-    """Return the files of known types in the folder and below it, by their paths in it. Files that lie
-    outside when links are followed are left out: a link must not publish a file of the machine."""
+    """Return the files of known media types in a folder and its subfolders, by relative path. A link to a
+    file outside the folder is left out: it must not publish other files of the machine."""
     return {
         file.relative_to(folder).as_posix(): file
         for file in sorted(folder.rglob("*"))
@@ -51,13 +51,13 @@ def find_files(folder: Path) -> dict[str, Path]:
 
 
 def lies_in(folder: Path, file: Path) -> bool:
-    """Return True if a file lies in the folder when links are followed."""
+    """Return True if a file is inside the folder after links are followed."""
     return file.resolve().is_relative_to(folder.resolve())
 
 
 @dataclass(frozen=True)
 class Asset:
-    """Content that stays the same while the API runs."""
+    """Static content with its media type. The content does not change while the API runs."""
 
     media_type: str
     body: bytes
@@ -68,7 +68,8 @@ class Asset:
 
     @classmethod
     def of_document(cls, document: dict[str, Any]) -> "Asset":
-        """Return the OpenAPI document, with all that a response takes of it."""
+        """Return the OpenAPI document as an asset, with its compressed body and its digest already
+        computed."""
         asset = cls(JSON, msgspec.json.encode(document))
         # Computed at the first use, and kept.
         _ = asset.compressed, asset.digest
@@ -85,8 +86,9 @@ class Asset:
     def serve(
         self, cache_control: str, headers: dict[str, str] | None = None, *, only_compressed: bool = False
     ) -> Response:
-        """Return a response, compressed if the client accepts that. `only_compressed`: compressed in any
-        case, since all browsers accept that, and encrypting a megabyte costs as much as several requests."""
+        """Return a response with the asset, compressed if the client accepts gzip. With `only_compressed`,
+        the response is always compressed: all browsers accept gzip, and encrypting a megabyte costs as much
+        as several requests."""
         is_compressed = only_compressed or request.accept_encodings.quality("gzip") > 0
         body = self.compressed if is_compressed else self.body
         response = Response(body, headers=headers, content_type=self.media_type)
@@ -118,7 +120,7 @@ _REFERENCE_FILES = {
         for name in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
     },
 }
-#: Digest of all files, so that a cache never mixes files of two versions.
+#: Common digest of all files of the page, so that a cache never mixes files of two versions.
 _DIGEST = sha256("".join(file.digest for file in _REFERENCE_FILES.values()).encode()).hexdigest()[:16]
 _REFERENCE_HTML = (_WEB / "docs" / "docs.html").read_text().replace("@DIGEST@", _DIGEST)
 _REFERENCE_PAGE = Asset(_MEDIA_TYPES[".html"], _REFERENCE_HTML.encode())
@@ -149,21 +151,21 @@ documentation = Blueprint("documentation", __name__, url_prefix="/docs")
 
 
 def install(app: Flask, document: Asset) -> None:
-    """Give the application its OpenAPI document."""
+    """Store the OpenAPI document in the application."""
     app.extensions[_EXTENSION] = document
 
 
 @docs.get("/openapi.json", endpoint="openapi")
 @operation(OPEN, data=(records.OpenApi,), bare=True, more_headers=("ETag",))
 def show_document() -> Response:
-    """Return this document."""
+    """Return this OpenAPI document."""
     return cast(Asset, current_app.extensions[_EXTENSION]).serve(_REVALIDATE)
 
 
 @docs.get("/docs", endpoint="page")
 @operation(OPEN, media_type="text/html", more_headers=("ETag",))
 def show_reference() -> Response:
-    """Return a page that shows this document, logs in, and sends requests."""
+    """Return the reference page, which shows this document, logs in, and sends requests."""
     return _REFERENCE_PAGE.serve(_REVALIDATE, _REFERENCE_HEADERS)
 
 
@@ -180,10 +182,11 @@ def show_reference_file(digest: str, name: str) -> Response:
 @page.get("/", endpoint="index")
 @operation(STATIC)
 def show_page_file(name: str = "index.html") -> Response:
-    """Return the live page, or a module, style sheet or picture of it."""
+    """Return the live page, or one of its modules, style sheets and pictures."""
     if name not in PAGE_FILES:
         raise NotFound("No such file")
-    # With each request the browser checks for a newer file: after an upgrade no module meets an older one.
+    # The browser checks for a newer file at each request: after an upgrade, it never mixes modules of two
+    # versions.
     return PAGE_FILES[name].serve(_REVALIDATE, _PAGE_HEADERS)
 
 
@@ -191,7 +194,8 @@ def show_page_file(name: str = "index.html") -> Response:
 @documentation.get("/", endpoint="index")
 @operation(STATIC)
 def show_documentation_file(name: str | None = None) -> Response:
-    """Return a page of the documentation, or a file of its pages. The first page says how to build them."""
+    """Return a page of the documentation, or another file of it. If the documentation is not built, the first
+    page says how to build it."""
     if name is None and not _BUILT_FILES:
         return _show_message(_NOT_BUILT, 200)
     name = name or "index.html"
@@ -203,9 +207,9 @@ def show_documentation_file(name: str | None = None) -> Response:
 
 @cache
 def _read_documentation(path: Path) -> tuple[Asset, str]:
-    """Return a file of the documentation, with its Content-Security-Policy: the theme has a short script in
-    each page, and styles at its pictures."""
-    # Once more: what was a file at the start may be a link now.
+    """Return a file of the documentation, with its Content-Security-Policy: the theme puts a short script
+    into each page, and inline styles at pictures."""
+    # Checked again: a file may have been replaced by a link since the start.
     if not lies_in(BUILT, path):
         raise NotFound("No such file")
     asset = Asset.read(path)
@@ -218,8 +222,8 @@ def _read_documentation(path: Path) -> tuple[Asset, str]:
 
 
 def show_disabled(message: str) -> Response | None:
-    """Return a page with status 503 for a browser that requests the live page, whose modules are not served
-    either. None for a program, which gets JSON from every path."""
+    """Return a page with status 503 if a browser requests the live page, because the modules of the live page
+    are unavailable, too. Return None for a program, which gets JSON from every path."""
     accepted = request.accept_mimetypes.best_match(("application/json", "text/html"))
     if request.path != "/" or accepted != "text/html":
         return None
@@ -227,6 +231,6 @@ def show_disabled(message: str) -> Response | None:
 
 
 def _show_message(message: str, status: int) -> Response:
-    """Return a page with one sentence, without a script, which the browser loads again every ten seconds."""
+    """Return a page with one sentence and no script. The browser reloads the page every ten seconds."""
     html = render_template("message.html", message=message)
     return Response(html, status, _MESSAGE_HEADERS, content_type=_MEDIA_TYPES[".html"])

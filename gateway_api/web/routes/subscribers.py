@@ -1,4 +1,4 @@
-"""Subscribers: their sessions, the traffic of the sessions, and their past, with failed sign-ons."""
+"""Views of subscribers: sessions, the traffic of sessions, and the history with failed sign-ons."""
 
 from functools import partial
 from typing import Any
@@ -71,7 +71,7 @@ def disconnect(id: int) -> records.Message:
 def disconnect_by_interface(
     body: requests.DisconnectInterface,
 ) -> records.InterfaceDisconnectPreview | records.InterfaceDisconnected:
-    """End all sessions on an access interface, or list them."""
+    """Disconnect all sessions on an access interface. A dry run only lists the sessions."""
     try:
         sessions = core().disconnect_interface(body.interface, dry_run=body.dry_run)
     except StillConnected as error:
@@ -88,12 +88,11 @@ def disconnect_by_interface(
 @subscribers.put("/<session:id>/rate")
 @operation(ADMIN, body=requests.RateChangeSchema)
 def change_rate(body: requests.RateChange, id: int) -> records.RateChanged:
-    """Request other rates for a session, on its egress device and its IFB.
+    """Request new rates for a session, on its egress device and its IFB.
 
-    With `expires_in` or `until`, the former rates return by themselves, also after a restart of the core. A
-    further change ends an earlier temporary one; if it is temporary too, the rates before the first one
-    return.
-    """
+    With `expires_in` or `until`, the former rates return automatically, also after a restart of the core. A
+    new change replaces an earlier temporary change. If the new change is temporary too, the rates before the
+    first change return."""
     before, after = core().set_session_rate(id, **body.parameters)
     audit.note(before=before, after=after)
     rates: dict[str, Any] = {**body.texts, **to_builtins(after)}
@@ -103,11 +102,11 @@ def change_rate(body: requests.RateChange, id: int) -> records.RateChanged:
 @traffic.get("/traffic", endpoint="index")
 @operation(ANY_ROLE, query=queries.TalkersQuery, compressed=True, errors=(501,))
 def list_talkers(query: ListTalkers) -> Passed[TalkersReply]:
-    """List the sessions with the most traffic now, or the least.
+    """List the sessions with the most traffic now, or with the least.
 
-    The core daemon reads the counters of all sessions at most every five seconds, and only while a client
-    requests them. The first request after a pause takes a second, in which the counters are read twice.
-    """
+    The core daemon reads the counters of all sessions at most every five seconds, and only while clients
+    request this list. The first request after a pause takes a second, in which the core reads the counters
+    twice."""
     return Passed(core().list_talkers(query))
 
 
@@ -122,12 +121,12 @@ def list_talkers(query: ListTalkers) -> Passed[TalkersReply]:
 def watch(id: int) -> Response:
     """Stream the traffic of a session each second, without an end.
 
-    The rates are the difference of two samples of the counters, divided by the time between them. A client
-    that reads slowly gets the newest event next. The stream ends with the token, and with the session: its
-    last event is `ended`.
+    A rate is the difference between two samples of a counter, divided by the time between the samples. A
+    client that reads slowly skips events, and gets the newest event next. The stream ends when the token
+    ends, or when the session ends: then the last event is `ended`.
 
-        event: traffic
-        data: {"at":1795271513,"interval_ms":1000,"down_bps":5213400,"up_bps":301120,"down_pps":543,...}
+    event: traffic
+    data: {"at":1795271513,"interval_ms":1000,"down_bps":5213400,"up_bps":301120,"down_pps":543,...}
     """
     services = get_user_services()
     core().get_session(id)
@@ -140,7 +139,7 @@ def watch(id: int) -> Response:
 @past.get("/history", endpoint="index")
 @operation(ANY_ROLE, query=queries.HistoryQuery, compressed=True)
 def list_past_sessions(query: queries.Search[HistoryFilter, Page | None]) -> records.PastSessionList:
-    """List sessions that are up or have ended, the newest first, or a page of them."""
+    """List sessions that are up or have ended, newest first, or a page of them."""
     found = history().search(find_sessions, query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor
     return records.PastSessionList(
@@ -151,7 +150,7 @@ def list_past_sessions(query: queries.Search[HistoryFilter, Page | None]) -> rec
 @past.get("/<session:id>/timeline", endpoint="timeline")
 @operation(ANY_ROLE, query=queries.TimelineQuery, compressed=True)
 def show_timeline(query: Page, id: int) -> records.TimelineEntryList:
-    """Return the timeline of the subscriber that has or had a session, the newest entry first."""
+    """Return the timeline of the subscriber that has or had a session, newest entry first."""
     found = history().search(read_timeline, id, query)
     entries = tuple(found.records)
     return records.TimelineEntryList(entries=entries, count=len(entries), next_cursor=found.next_cursor)
@@ -160,8 +159,8 @@ def show_timeline(query: Page, id: int) -> records.TimelineEntryList:
 @past.get("/failed-sign-ons", endpoint="failed_sign_ons")
 @operation(ANY_ROLE, query=queries.FailedSignOnsQuery, compressed=True)
 def list_failed_sign_ons(query: queries.Search[SignOnFilter, Page]) -> records.FailedSignOnsList:
-    """List the attempts to sign on that failed, and why, the newest first. Attempts that follow one another
-    are one record."""
+    """List failed sign-ons with their reasons, newest first. Repeated attempts of a subscriber are one
+    record."""
     found = history().search(find_failed_sign_ons, query.wanted, query.page)
     failures = tuple(found.records)
     return records.FailedSignOnsList(failures=failures, count=len(failures), next_cursor=found.next_cursor)
@@ -170,6 +169,7 @@ def list_failed_sign_ons(query: queries.Search[SignOnFilter, Page]) -> records.F
 @past.get("/flapping", endpoint="flapping")
 @operation(ANY_ROLE, query=queries.FlappingQuery, compressed=True)
 def list_flapping_subscribers(query: dict[str, Any]) -> records.FlappingSubscriberList:
-    """List the subscribers with the most sessions in a window of time, those with one session left out."""
+    """List the subscribers with the most sessions in a time window. Subscribers with a single session are
+    left out."""
     found = tuple(history().search(find_flapping, query["since"], query["until"], query["limit"]))
     return records.FlappingSubscriberList(subscribers=found, count=len(found))

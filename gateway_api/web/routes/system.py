@@ -1,4 +1,4 @@
-"""The gateway itself: version, health, faults, metrics and audit log."""
+"""Views of the gateway itself: version, health, faults, metrics and audit log."""
 
 from flask import Blueprint, Response
 from msgspec import UNSET
@@ -19,7 +19,8 @@ from gateway_contract.core_client import ListParts
 from gateway_contract.version import PRODUCT, VERSION
 
 COMPONENT = "gateway-api"
-#: Seconds for the core's reply. Monitors get the response within a second, also while the core hangs.
+#: Timeout for the core's reply, in seconds. Monitors get a response within a second even if the core does not
+#: reply.
 _HEALTH_TIMEOUT = 0.8
 
 system = Blueprint("system", __name__, url_prefix="/api/v1")
@@ -30,7 +31,7 @@ metrics = Blueprint("metrics", __name__)
 @system.get("/system/version", endpoint="version")
 @operation(ALWAYS)
 def show_version() -> records.Version:
-    """Return the name and the version of the product, also without the core daemon."""
+    """Return the name and the version of the product, also while the core daemon is unavailable."""
     return records.Version(PRODUCT, VERSION, COMPONENT)
 
 
@@ -46,7 +47,8 @@ def show_health() -> Health:
 @system.get("/system/health/detail", endpoint="health_detail")
 @operation(ANY_ROLE, without_core=True)
 def show_health_detail() -> records.HealthDetail:
-    """Return the health of what the gateway depends on, and the worst of it, also while the core hangs."""
+    """Return the health of the gateway's dependencies, and the worst state of them, also while the core does
+    not reply."""
     found = (*check_core(core()), check_hub(hub()), *get_user_services().host.check())
     return records.HealthDetail(worst(found), found)
 
@@ -54,14 +56,14 @@ def show_health_detail() -> records.HealthDetail:
 @system.get("/system/faults", endpoint="faults")
 @list_operation(ListFaults, errors=(501,))
 def list_faults(query: queries.ListSelection) -> ListParts:
-    """List the faults of the data plane that the core could not repair, the oldest first."""
+    """List the faults of the data plane that the core could not repair, oldest first."""
     return core().call_list(query.call(ListFaults))
 
 
 @audit_log.get("", endpoint="index")
 @operation(ADMIN, query=queries.AuditQuery)
 def list_audit_records(query: queries.Search[Filter, Page | None]) -> records.AuditRecordList:
-    """List the audit records that match the filters, or a page of them, the newest first."""
+    """List the audit records that match the filters, or a page of them, newest first."""
     found = get_user_services().audit.read(query.wanted, query.page)
     cursor = UNSET if query.page is None else found.next_cursor
     matching = pass_records(found.records, records.AuditRecord)
@@ -71,6 +73,6 @@ def list_audit_records(query: queries.Search[Filter, Page | None]) -> records.Au
 @metrics.get("/metrics")
 @operation(ALWAYS, media_type="text/plain", compressed=True)
 def scrape() -> Response:
-    """Return metrics in Prometheus' text format 0.0.4, for any Accept header. They are at most a second
-    old."""
+    """Return the metrics in Prometheus' text format 0.0.4, for any Accept header. The metrics are at most one
+    second old."""
     return Response(get_scrapes().read(), content_type=CONTENT_TYPE_PLAIN_0_0_4)

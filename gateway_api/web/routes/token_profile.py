@@ -1,4 +1,4 @@
-"""Routes of the alternative profile: seven paths, behind one token. Rates and times are texts for people."""
+"""Routes of the alternative profile: seven paths that require one static token. Rates and times are texts."""
 
 import time
 from functools import lru_cache
@@ -20,9 +20,9 @@ from gateway_contract.contract import record_of
 from gateway_contract.core.sessions import GetHealth, Health, ListSessions, SessionDetail
 from gateway_contract.core_client import Fields, ListParts, decode_part
 
-#: Sessions that are encoded in about a millisecond, before others have their turn.
+#: Number of sessions that are encoded, in about a millisecond, before other requests are served.
 _SESSIONS_PER_TURN = 250
-#: Cached, as most sessions have one of a few rates.
+#: Cached, because most sessions have one of a few rates.
 _format_rate = lru_cache(1024)(format_rate)
 
 
@@ -61,7 +61,8 @@ token_profile = Blueprint("token_profile", __name__, url_prefix="/api/v1")
 
 
 def encode_list(parts: ListParts) -> bytes:
-    """Return the list in the form of this profile. Other requests have their turns meanwhile."""
+    """Return a list of sessions as JSON in the format of this profile. Other requests are served
+    meanwhile."""
     now, arrays = time.time(), []
     for array in parts.arrays:
         subscribers = []
@@ -76,7 +77,8 @@ def encode_list(parts: ListParts) -> bytes:
 
 
 def format_uptime(since: float, now: float) -> str:
-    """Return the time between two moments, in epoch seconds, as `1d 02:03:04`; 0 if clocks differ."""
+    """Return the time between two moments, in epoch seconds, as `1d 02:03:04`. A negative time counts as
+    0."""
     minutes, seconds = divmod(max(0, int(now - since)), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -113,7 +115,8 @@ token_profile.add_url_rule("/config", "running", configuration.show_running)
 @token_profile.put("/config", endpoint="replace")
 @operation(ADMIN, body=records.Configuration)
 def replace_configuration(body: dict[str, Any]) -> WithETag[records.Committed]:
-    """Commit a whole configuration, or change nothing. 409 while the candidate has changes."""
+    """Replace and commit the whole configuration, or change nothing on error. 409 while the candidate has
+    changes."""
     return configuration.report_commit(core().replace(body, get_request().read_required_etags()))
 
 

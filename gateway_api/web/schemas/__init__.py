@@ -1,1 +1,1 @@
-"""Requests and their parameters, as schemas of marshmallow."""
+"""Schemas of marshmallow for the queries and bodies of requests."""

@@ -1,5 +1,5 @@
-"""Queries of requests, and the schemas that load them. A schema without `made` names in its docstring what it
-loads."""
+"""Schemas of queries, and the classes that they load. A schema without the attribute `made` names in its
+docstring the class of the loaded object."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -46,12 +46,12 @@ _MAX_REVISION = 999_999_999
 _MAX_STEP_SECONDS = 86_400
 _FORMS_OF_TIME = "Unix epoch seconds, of 2000 or later (no milliseconds), or ISO 8601 with its offset."
 _EVENT_ID = "^([0-9a-z]{1,64}-(0|[1-9][0-9]{0,17}))?$"
-#: `5.0` is an integer for JSON Schema, and so for clients that are made from the document.
+#: For JSON Schema, and so for generated clients, `5.0` is an integer.
 _WHOLE = re.compile(r"([0-9]{1,19})(?:\.0{1,9})?")
 _STREAM_EVENTS = {event.stream_name: event for event in EVENTS.values()}
 
 _Parser: TypeAlias = tuple[Callable[[str], Any], Mapping[str, Any]]
-#: Parser and JSON Schema of each field that has more than one spelling.
+#: Parser and JSON Schema of each field whose values have several spellings.
 _SPELLINGS: Mapping[str, _Parser] = {
     "ip_address": (parse_ip, {"pattern": ADDRESS_PATTERN}),
     "mac_address": (parse_mac, {"pattern": MAC_PATTERN}),
@@ -76,13 +76,13 @@ def _make_whole(
 
 
 def _make_limit(description: str, **options: Any) -> ParsedField:
-    """Return a field for the most records of a response."""
+    """Return a field for the maximum number of records in a response."""
     return _make_whole(1, MAX_LIMIT, description, 100, **options)
 
 
 def _make_cursor(description: str = "The `next_cursor` of the page before.") -> TextField:
     rule = validate.Length(1, 1024, error="must have 1 to 1024 characters")
-    # No example: only a page gives a valid cursor.
+    # Without an example, because only a response contains a valid cursor.
     return TextField(validate=rule, metadata={"description": description})
 
 
@@ -112,7 +112,7 @@ def _make_mac() -> ParsedField:
 
 
 def _make_session_type(description: str) -> ParsedField:
-    """Return a field for a type of sessions in any case: tables show `PPPoE`."""
+    """Return a field for a session type in upper or lower case: tables show `PPPoE`."""
 
     def parse(text: str) -> str:
         if text.casefold() not in tuple(SessionTypeFilter):
@@ -128,7 +128,7 @@ def _make_search(description: str) -> TextField:
 
 
 class CompareQuery(Schema):
-    """Schema of the archived revisions to compare."""
+    """Schema of the revisions to compare, loaded as a dictionary of integers."""
 
     revision = _make_whole(
         *(0, _MAX_REVISION),
@@ -152,7 +152,7 @@ def _parse_event_names(text: str) -> frozenset[str]:
 
 
 class EventsQuery(Schema):
-    """Schema of the query for a stream of events, loaded as a StreamFilter."""
+    """Schema of the query for an event stream, loaded as a StreamFilter."""
 
     events = ParsedField(
         _parse_event_names,
@@ -164,7 +164,7 @@ class EventsQuery(Schema):
     )
     type = _make_session_type("Of sessions of this type only.")
     last_event_id = ParsedField(
-        # Clients send an empty one before their first event.
+        # Clients send an empty id before their first event.
         lambda text: parse_id(text) if text else None,
         metadata=says(
             "As the header Last-Event-ID, for clients that cannot send it.",
@@ -181,28 +181,29 @@ class EventsQuery(Schema):
 
 @dataclass(frozen=True)
 class ListSelection:
-    """Records of a list that a client wants: those with the values of `filter` in these fields, sorted by the
-    field `sort`, with - before it for descending. Without a page, the whole list."""
+    """Selection of records in a list: the records that have the values in `filter`, sorted by the field
+    `sort`, with - before it for descending order. Without a page, the whole list."""
 
     filter: dict[str, Any]
     sort: str | None = None
     page: Page | None = None
 
     def call(self, method: Callable[..., M]) -> M:
-        """Return the call of a method of the core that selects these records."""
+        """Return the call of a method of the core, with this selection as its parameters."""
         return method(filter=self.filter, sort=self.sort, page=self.page)
 
 
 @dataclass(frozen=True)
 class Search(Generic[F, P]):
-    """Records that a client wants: all that match `wanted`, or a page of them."""
+    """Search of a client: all records that match `wanted`, or a page of them."""
 
     wanted: F
     page: P
 
 
 class _PagedQuery(Schema):
-    """Schema of a query for a whole list, or for a page of it. Loaded as a Search for what is `made`."""
+    """Schema of a query for a whole list, or for a page of it. Loaded as a Search with an object of the class
+    `made`."""
 
     limit = _make_limit("Most records of a page.")
     cursor = _make_cursor("The `next_cursor` of the page before, with `limit`.")
@@ -219,9 +220,9 @@ class _PagedQuery(Schema):
 
 
 class ListQuery(_PagedQuery):
-    """Schema of a query for records of a list. Loaded as a ListSelection."""
+    """Schema of a query for records of a list, loaded as a ListSelection."""
 
-    #: Filters that find few records, at little cost.
+    #: Filters that match few records: a filtered list is not cached.
     short_filters: ClassVar[frozenset[str]] = frozenset()
 
     def make_search(self, data: dict[str, Any], page: Page | None) -> ListSelection:
@@ -230,7 +231,7 @@ class ListQuery(_PagedQuery):
 
 
 class SessionConditions(Schema):
-    """Schema of conditions for sessions, all of which must hold."""
+    """Schema of conditions for sessions. A session must meet all of them."""
 
     type = _make_session_type("Sessions of this type only.")
     username = TextField(metadata=says("With this login only.", "subscriber000006@lab.example"))
@@ -248,10 +249,10 @@ class SessionConditions(Schema):
 
 
 class SubscribersQuery(SessionConditions, ListQuery):
-    """Schema of the filters of sessions, all of which must hold, and of their order."""
+    """Schema of the filters of sessions, all of which must match, and of the order of the sessions."""
 
     sort = _make_sort(SessionSummary.__struct_fields__, "by id if none", "-started_at")
-    #: The core has indexes for all filters but these two, which may match most sessions.
+    #: All filters for which the core has an index. `type` and `search` may match most sessions.
     short_filters = frozenset(SessionConditions().fields) - {"type", "search"}
 
 
@@ -277,7 +278,7 @@ class TalkersQuery(Schema):
 
 
 class ShortListQuery(Schema):
-    """Schema of a query for a list that has no pages. Loaded as a ListSelection."""
+    """Schema of a query for a list that has no pages, loaded as a ListSelection."""
 
     @post_load
     def make(self, data: dict[str, Any], **_: Any) -> ListSelection:
@@ -287,8 +288,8 @@ class ShortListQuery(Schema):
 
 @cache
 def make_list_query(method: type[Method[Any]]) -> type[Schema]:
-    """Return the schema of a query for the list of a method: filters by the fields with one value, and the
-    order. Only a list of a SelectingMethod has pages."""
+    """Return the schema of a query for the list of a method: a filter for each field with a single value, and
+    the order of the records. Only a list of a SelectingMethod has pages."""
     columns = columns_of(method)
     order = _make_sort(tuple(columns), "in the order of the gateway if none", f"-{next(iter(columns))}")
     fields = {**{name: _make_filter(name, column) for name, column in columns.items()}, "sort": order}
@@ -305,7 +306,8 @@ def _make_filter(name: str, column: Column) -> ParsedField:
 
 
 def _find_parser(kind: type[Any]) -> _Parser:
-    """Return the parser for a type, and its JSON Schema. Members of enumerations may be in any case."""
+    """Return the parser and the JSON Schema for values of a type. Members of enumerations may be in upper or
+    lower case."""
     if kind is int:
         return _make_whole_parser(0, (1 << 63) - 1, "must be an integer from 0")
     if not issubclass(kind, Enumeration):
@@ -321,7 +323,7 @@ def _find_parser(kind: type[Any]) -> _Parser:
 
 
 class AuditQuery(_PagedQuery):
-    """Schema of the filters of the audit log, all of which must hold."""
+    """Schema of the filters of the audit log, all of which must match."""
 
     made = Filter
 
@@ -339,7 +341,7 @@ class AuditQuery(_PagedQuery):
 
 
 class HistoryQuery(SessionConditions, _PagedQuery):
-    """Schema of the filters of the history of sessions, all of which must hold."""
+    """Schema of the filters of the history of sessions, all of which must match."""
 
     made = HistoryFilter
 
@@ -363,7 +365,7 @@ class TimelineQuery(Schema):
 
 
 class FailedSignOnsQuery(_PagedQuery):
-    """Schema of the filters of failed sign-ons, all of which must hold. The list comes in pages only."""
+    """Schema of the filters of failed sign-ons, all of which must match. This list has pages only."""
 
     made = SignOnFilter
 
@@ -383,7 +385,7 @@ class FailedSignOnsQuery(_PagedQuery):
 
 
 class _WindowQuery(Schema):
-    """Schema of a window of time."""
+    """Schema of a time window, loaded as an object of the class `made`."""
 
     #: Length of a window whose start is not given.
     default_seconds: int
@@ -397,7 +399,8 @@ class _WindowQuery(Schema):
 
 
 class FlappingQuery(_WindowQuery):
-    """Schema of a window, loaded as `since` and `until` in epoch seconds, and of the most subscribers."""
+    """Schema of a time window and of a maximum number of subscribers, loaded as a dictionary. `since` and
+    `until` are in epoch seconds."""
 
     default_seconds = 86_400
 

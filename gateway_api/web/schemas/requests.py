@@ -1,5 +1,5 @@
-"""Bodies of requests, and the schemas that load them. A schema without `made` names in its docstring what it
-loads."""
+"""Schemas of request bodies, and the classes that they load. A schema without the attribute `made` names in
+its docstring the class of the loaded object."""
 
 import math
 from dataclasses import dataclass
@@ -39,13 +39,13 @@ from gateway_contract.core.jobs import MAX_SESSIONS_PER_SECOND, PER_SECOND
 from gateway_contract.core.sessions import MAX_EXPIRY_SECONDS, EventName
 from gateway_contract.events import DEFAULT_EVENTS
 
-#: Pattern of a rate: a number that is not 0, and a unit. It cannot express the least and the largest rate.
+#: Pattern of a rate: a number that is not 0, and a unit. The pattern does not express the limits of rates.
 _NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
 _BIT = "[bB][iI][tT](?:/[sS])?"
 _UNIT = f"(?:[kmgtKMGT]?(?:{_BIT})?|[kmgKMG][iI]{_BIT}|[kmgKMG]b[pP][sS])"
 _RATE = rf"^{_NUMBER}[ \t\n\r\f\v\u00a0]*{_UNIT}$"
 _BASE64 = "[A-Za-z0-9+/]"
-#: Pattern of a secret of 24 to 62 bytes, or of 63 and 64.
+#: Pattern of a secret: one alternative for 24 to 62 bytes, one for 63 and 64 bytes.
 _SECRET = (
     rf"^(?:whsec_)?(?:(?:{_BASE64}{{4}}){{8,20}}(?:{_BASE64}{{2}}==|{_BASE64}{{3}}=)?"
     rf"|(?:{_BASE64}{{4}}){{21}}(?:{_BASE64}{{2}}==)?)$"
@@ -73,7 +73,7 @@ def _make_path() -> TextField:
 
 
 def _make_rate(which: str, example: str) -> ParsedField:
-    """Return a field for a rate, loaded as its text and its bits per second."""
+    """Return a field for a rate, loaded as a pair: the text of the rate, and the bits per second."""
     description = (
         f"{which} rate: a number and a unit, at least 8 kbit/s and at most 400 Gbit/s. The unit is `bit`, if "
         "there is none, `kbit`, `mbit`, `gbit`, `tbit`, `k`, `m`, `g`, `t`, `kibit`, `mibit`, `gibit`, or "
@@ -98,7 +98,7 @@ class LoginRequestSchema(Schema):
 
 @dataclass(frozen=True)
 class LogoutEverywhere:
-    """Logout of a user from all browsers and programs; `username` is None for the caller."""
+    """Logout of a user from all browsers and programs. `username` is None for the caller."""
 
     username: str | None = None
 
@@ -115,8 +115,8 @@ def _parse_expiry(text: str) -> int:
 
 @dataclass(frozen=True)
 class RateChange:
-    """Rates of one direction or of both, for good or for a time. `texts` are the rates by field, as the
-    client wrote them. `parameters` are the parameters of the core's call, see SetSessionRate."""
+    """New rates of one direction or of both, permanent or temporary. `texts` maps field names to the rates as
+    the client wrote them. `parameters` are the parameters of the core's method SetSessionRate."""
 
     texts: dict[str, str]
     parameters: dict[str, int]
@@ -152,7 +152,7 @@ class RateChangeSchema(Schema):
         return self._take_rates(data)
 
     def _take_rates(self, data: dict[str, Any]) -> RateChange:
-        """Remove the fields of this schema from `data`, and return what they mean."""
+        """Remove the fields of this schema from `data`, and return them as a RateChange."""
         rates = {name: data.pop(name) for name in ("rate_down", "rate_up") if name in data}
         times = {name: data.pop(name) for name in ("expires_in", "until") if name in data}
         return RateChange(
@@ -179,7 +179,7 @@ class DisconnectInterfaceSchema(Schema):
 
 
 class JobFilterSchema(SessionConditions):
-    """Schema of conditions for sessions: at least one, and all must hold."""
+    """Schema of the conditions of a job: at least one condition. A session must meet all of them."""
 
     json_schema: ClassVar[dict[str, Any]] = {"minProperties": 1}
 
@@ -191,8 +191,8 @@ def _check_condition(filter: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class DisconnectJob:
-    """Job that disconnects sessions, at most `per_second`. `filter` has the conditions that the sessions meet
-    when the job starts. A dry run only lists the sessions."""
+    """Job that disconnects sessions, at most `per_second` in a second. `filter` has the conditions that a
+    session must meet when the job starts. A dry run only lists the sessions."""
 
     filter: dict[str, str]
     dry_run: bool
@@ -224,7 +224,7 @@ class RateJob(DisconnectJob):
 
 
 class RateJobSchema(RateChangeSchema, DisconnectJobSchema):
-    """Schema of a job, loaded as a RateJob."""
+    """Schema of a job that changes rates, loaded as a RateJob."""
 
     @post_load
     def make(self, data: dict[str, Any], **_: Any) -> RateJob:
@@ -233,7 +233,7 @@ class RateJobSchema(RateChangeSchema, DisconnectJobSchema):
 
 
 class SetValueSchema(Schema):
-    """Schema of a value to set, loaded as an Edit. `value` is any JSON; the core checks it."""
+    """Schema of a new value at a path, loaded as an Edit. `value` is any JSON; the core validates it."""
 
     path = _make_path()
     value = JsonField(
@@ -248,7 +248,7 @@ class SetValueSchema(Schema):
 
 
 class DeleteValueSchema(Schema):
-    """Schema of a value to delete, loaded as an Edit."""
+    """Schema of the deletion of a path, loaded as an Edit."""
 
     path = _make_path()
 
@@ -258,10 +258,10 @@ class DeleteValueSchema(Schema):
 
 
 class OperationSchema(Schema):
-    """Schema of one of several edits, loaded as an Edit."""
+    """Schema of one edit in a list of edits, loaded as an Edit."""
 
     json_schema: ClassVar[dict[str, Any]] = {
-        # Generators of clients make one type of this, and two without `op` and `path` of a oneOf.
+        # From a oneOf, client generators would make two types without `op` and `path`.
         "if": {"properties": {"op": {"const": "set"}}},
         "then": {"required": ["value"]},
         "else": {"not": {"required": ["value"]}},
@@ -288,7 +288,7 @@ class OperationSchema(Schema):
 
 
 class EditConfigurationSchema(Schema):
-    """Schema of several edits, loaded as a list of them."""
+    """Schema of several edits, loaded as a list of Edit objects."""
 
     operations = ListField(
         NestedField(OperationSchema),
@@ -304,7 +304,7 @@ class EditConfigurationSchema(Schema):
 
 
 class CommitSchema(Schema):
-    """Schema of the terms of a commit, as in CommitCandidate."""
+    """Schema of the options of a commit, loaded as parameters of the core's method CommitCandidate."""
 
     comment = TextField(
         allow_none=True,
