@@ -119,18 +119,18 @@ def test_a_unit_is_hardly_exposed(unit: Path) -> None:
 
 def test_the_core_and_its_daemons_meet_in_the_same_places() -> None:
     of_pppoe, of_dnsmasq = service("gateway-pppoe@.service"), service("gateway-dnsmasq.service")
-    folder = REPOSITORY / "packaging" / "pppoe"
+    folder, state = REPOSITORY / "packaging" / "pppoe", Path("/var/lib", of_dnsmasq["StateDirectory"])
     options = (folder / "options").read_text().splitlines()
-    assert Path("/run", of_pppoe["RuntimeDirectory"]) == pppd.RECORDS
-    assert f"set GATEWAY_SESSIONS={pppd.RECORDS}" in options
+    assert Path("/run", of_pppoe["RuntimeDirectory"]) == pppd.RECORDS_FOLDER
+    assert f"set GATEWAY_SESSIONS={pppd.RECORDS_FOLDER}" in options
     assert f"set GATEWAY_TRIGGER={TRIGGER_SOCKET}" in options
     assert of_dnsmasq["Environment"] == f"GATEWAY_TRIGGER={TRIGGER_SOCKET} BOOT_ID=%b"
-    assert f"settings={pppoe_server.SETTINGS}/$interface" in (folder / "server").read_text()
+    assert f"settings={pppoe_server.SETTINGS_FOLDER}/$interface" in (folder / "server").read_text()
     radius = (folder / "options.radius").read_text()
     assert f"radius-config-file {daemon.SERVICES}/radiusclient.conf" in radius
     assert of_dnsmasq["PIDFile"] == str(dnsmasq.PID_FILE)
     assert of_dnsmasq["LoadCredential"] == f"dnsmasq.conf:{daemon.SERVICES}/dnsmasq.conf"
-    assert Path("/var/lib", of_dnsmasq["StateDirectory"]) == dnsmasq.LEASES.parent == dnsmasq.RECORDS.parent
+    assert state == dnsmasq.LEASE_FILE.parent == dnsmasq.RECORDS_FOLDER.parent
     assert Path("/run", of_dnsmasq["RuntimeDirectory"]) == dnsmasq.PID_FILE.parent
     assert Path("/run", service("gateway-core-linux.service")["RuntimeDirectory"]) == TRIGGER_SOCKET.parent
 

@@ -13,9 +13,9 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from gateway_core.configuration.running import RunningConfiguration
+from gateway_core.gateways.linux.daemons import dnsmasq
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
-from gateway_core.gateways.linux.daemons.dnsmasq import LEASES, PID_FILE, SCRIPT, DnsmasqDaemon, DnsmasqSource
-from gateway_core.gateways.linux.daemons.source import PrefixOf, SourceSession
+from gateway_core.gateways.linux.daemons.source import PrefixOf, Source, SourceSession
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.records.clock import Clock
 from tests.support.documents import put, valid_document
@@ -90,9 +90,9 @@ class Server:
         self.document["subscribers"] = {"dns_servers": ["192.0.2.53", "192.0.2.54"]}
         self.start()
 
-    def source(self, clock: Clock | None = None, prefix_of: PrefixOf = lambda _: None) -> DnsmasqSource:
+    def source(self, clock: Clock | None = None, prefix_of: PrefixOf = lambda _: None) -> Source:
         records = self.state / "records"
-        return DnsmasqSource(self.lease_file, self._pid_file, records, clock or Clock("1"), prefix_of)
+        return dnsmasq.DnsmasqSource(self.lease_file, self._pid_file, records, clock or Clock("1"), prefix_of)
 
     def start(self) -> None:
         file = self._folder / "dnsmasq.conf"
@@ -107,11 +107,11 @@ class Server:
 
     def _rendered(self) -> str:
         """Return the file of the gateway, with the places of this server."""
-        daemon = DnsmasqDaemon(Systemd(), PlacedFiles(self._folder), is_source=True)
+        daemon = dnsmasq.DnsmasqDaemon(Systemd(), PlacedFiles(self._folder), is_source=True)
         text = daemon.render(RunningConfiguration.of(self.document).sections)["dnsmasq.conf"]
-        for place, own in ((LEASES, self.lease_file), (PID_FILE, self._pid_file), (SCRIPT, LEASE_SCRIPT)):
-            text = text.replace(f"={place}\n", f"={own}\n")
-        return text
+        text = text.replace(f"={dnsmasq.LEASE_FILE}\n", f"={self.lease_file}\n")
+        text = text.replace(f"={dnsmasq.PID_FILE}\n", f"={self._pid_file}\n")
+        return text.replace(f"={dnsmasq.SCRIPT_FILE}\n", f"={LEASE_SCRIPT}\n")
 
     def reconfigure(self, path: str, value: object) -> None:
         """Set a value of the configuration, as a commit does."""
@@ -180,7 +180,7 @@ def route(session: SourceSession) -> None:
     ip(f"route replace {session.ip_address}/32 dev {session.access_interface}")
 
 
-def the_session(source: DnsmasqSource) -> SourceSession:
+def the_session(source: Source) -> SourceSession:
     """Wait until there is exactly one session, and return it."""
     wait_for("one session", lambda: len(source.list_sessions()) == 1)
     return source.list_sessions()[0]

@@ -138,7 +138,7 @@ def running_linux_core(folder: Path) -> Iterator[LinuxCore]:
                 f"link set {far(VLAN)} up",
             ]
         )
-        password = root_of(holder) / accel_ppp.PASSWORD.relative_to("/")
+        password = root_of(holder) / accel_ppp.PASSWORD_FILE.relative_to("/")
         accel = Accel(accel_ppp.COMMAND_LINE.port, password)
         core = None
         try:

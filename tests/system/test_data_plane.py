@@ -802,7 +802,7 @@ def test_a_device_that_the_kernel_told_of_is_looked_at_before_its_turn(
         comparison = Comparison(plane, clock.steady)
         comparison.read(EVERYTHING)
         compared = comparison.compare(present, plane.get_applied(), EVERYTHING, indexes, ())
-        return [wanted.session_id for wanted, _ in compared.to_make]
+        return [wanted.session_id for wanted, _ in compared.sessions_to_apply]
 
     assert (found(), found("acc0"), found("ifb-acc1")) == ([], [], [8])
 

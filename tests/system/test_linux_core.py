@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway_contract.varlink.protocol import ErrorReply
-from gateway_core.gateways.linux.daemons.accel_ppp import PASSWORD as PASSWORD_FILE
+from gateway_core.gateways.linux.daemons.accel_ppp import PASSWORD_FILE
 from gateway_core.gateways.linux.daemons.daemon import SERVICES
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.accel import VERSION

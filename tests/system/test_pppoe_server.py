@@ -361,7 +361,7 @@ def test_a_journal_that_fails_is_unavailable(tmp_path: Path, script: str) -> Non
         journal(tmp_path, script, seconds=1).read_processes({7: 0})
     if script != entries(8, "null"):
         with pytest.raises(SourceUnavailable):
-            journal(tmp_path, script, seconds=1).read_from("--since=@1")
+            journal(tmp_path, script, seconds=1).read_lines("--since=@1")
     (tmp_path / "journalctl").unlink()
     with pytest.raises(SourceUnavailable):
         PppdJournal([str(tmp_path / "journalctl")]).read_processes({7: 0})
@@ -385,7 +385,7 @@ def test_failed_sign_ons_are_read_behind_the_last_line(tmp_path: Path) -> None:
 
 def test_a_log_that_may_have_lost_lines_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = f"yes '{entries(7, 'null').removeprefix('echo ').strip(chr(39))}' | head -n 4000"
-    assert len(journal(tmp_path, script).read_from("--since=@0")) == 4000
+    assert len(journal(tmp_path, script).read_lines("--since=@0")) == 4000
     assert "pppd logs faster than the core reads" in caplog.text
 
 

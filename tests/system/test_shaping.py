@@ -220,7 +220,7 @@ def test_a_redirect_to_a_wrong_device_is_put_right_and_filters_of_others_stay(sh
     assert shape(shaper) == UPSTREAM
     assert "ifb-acc0" in told("filter", "show", "dev", "acc0", "parent", "ffff:")
     assert shape(shaper) == NOTHING
-    shaper.unshape(NAMES)
+    shaper.stop_shaping(NAMES)
     assert "pref 5" in told("filter", "show", "dev", "acc0", "parent", "ffff:")
 
 
@@ -257,7 +257,7 @@ def test_nothing_is_left_of_a_session(shaper: Shaper, by: str) -> None:
         names = [(f"gone{number}", f"ifb-gone{number}") for number in range(200)]
         ip_batch([f"link add {ifb} type ifb" for _, ifb in names])
         for _ in range(2):
-            shaper.unshape(*names, NAMES)
+            shaper.stop_shaping(*names, NAMES)
     else:
         if by == "surplus without an IFB":
             ip("link del ifb-acc0")
@@ -284,7 +284,7 @@ def test_what_others_made_is_not_left_over(shaper: Shaper) -> None:
     before = present()
     assert remove_surplus(shaper) == set()
     assert present() == before
-    shaper.unshape(NAMES)
+    shaper.stop_shaping(NAMES)
     assert "default 0x10" in told("qdisc", "show", "dev", "acc0")
 
 

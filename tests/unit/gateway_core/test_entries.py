@@ -103,7 +103,7 @@ def log_of_ends(folder: Path, bad: bool) -> object:
 
 
 def log_of_sign_ons(folder: Path, bad: bool) -> object:
-    return PppdJournal([printing(folder, "journalctl", _journal(bad))]).read_from("--since=@0")
+    return PppdJournal([printing(folder, "journalctl", _journal(bad))]).read_lines("--since=@0")
 
 
 def accel_sessions(another: Peer) -> Case:

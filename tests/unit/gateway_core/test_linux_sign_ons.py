@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway_core.configuration.running import RunningConfiguration
-from gateway_core.gateways.linux.daemons.pppd import LoggedLine, PppdFailures, parse_refusal
+from gateway_core.gateways.linux.daemons.pppd import LogLine, PppdFailures, parse_refusal
 from gateway_core.gateways.linux.daemons.source import SourceFailure, SourceUnavailable
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch
 from gateway_core.sessions.journal import Journal
@@ -41,13 +41,13 @@ class Lines:
     """The log of pppd."""
 
     def __init__(self) -> None:
-        self.new: list[LoggedLine] = []
+        self.new: list[LogLine] = []
         self.failure: SourceUnavailable | None = None
 
     def log(self, pid: int, *texts: str, command: str = COMMAND) -> None:
-        self.new += [LoggedLine(12.5, pid, command, text) for text in texts]
+        self.new += [LogLine(12.5, pid, command, text) for text in texts]
 
-    def read_from(self, place: str) -> list[LoggedLine]:
+    def read_lines(self, place: str) -> list[LogLine]:
         if self.failure is not None:
             raise self.failure
         found, self.new = self.new, []

@@ -43,46 +43,46 @@ _MAX_REPLY_BYTES = 128 << 20
 _CHUNK_BYTES = 256 << 10
 
 #: accel-ppp hangs up at a line of 1,023 bytes.
-_COMMAND = re.compile(r"[ -~]{1,1000}")
-_PROOF = "show version"
-_UNKNOWN_COMMAND = b"command unknown\r\n"
-_VERSION = re.compile(rb"[!-~]{1,64}")
+_COMMAND_PATTERN = re.compile(r"[ -~]{1,1000}")
+_VERSION_COMMAND = "show version"
+_UNKNOWN_COMMAND_REPLY = b"command unknown\r\n"
+_VERSION_PATTERN = re.compile(rb"[!-~]{1,64}")
 #: Option of the section `[cli]`.
-_PASSWORD = re.compile(r"password=([0-9a-f]{64})\n")
+_PASSWORD_LINE_PATTERN = re.compile(r"password=([0-9a-f]{64})\n")
 
-#: Columns of `show sessions` that make a SourceSession. The module `shaper` brings RATE.
-RATE = "rate-limit"
+#: Columns of `show sessions` that make a SourceSession. The module `shaper` brings RATE_COLUMN.
+RATE_COLUMN = "rate-limit"
 COLUMNS = (
     "sid", "type", "state", "ifname", "inbound-if", "username", "calling-sid",
-    "ip", "ip6", "ip6-dp", "uptime-raw", RATE,
+    "ip", "ip6", "ip6-dp", "uptime-raw", RATE_COLUMN,
 )  # fmt: skip
-_REQUIRED = frozenset(COLUMNS) - {RATE}
+_REQUIRED_COLUMNS = frozenset(COLUMNS) - {RATE_COLUMN}
 #: The gateway does not use the other types: l2tp, pptp, sstp.
-_TYPES = {"pppoe": SessionType.PPPOE, "ipoe": SessionType.DHCP}
+_SESSION_TYPES = {"pppoe": SessionType.PPPOE, "ipoe": SessionType.DHCP}
 #: The other states are start, finish and unk.
-_UP = "active"
+_ACTIVE_STATE = "active"
 
-_END = b"\r\n"
-_UNKNOWN_COLUMN = re.compile(rb"unknown column ([\w-]{1,64})\r\n", re.ASCII)
+_LINE_END = b"\r\n"
+_UNKNOWN_COLUMN_PATTERN = re.compile(rb"unknown column ([\w-]{1,64})\r\n", re.ASCII)
 #: The `sid` of a session: 64 bits.
-_KEY = re.compile(r"[0-9A-Fa-f]{16}")
+_KEY_PATTERN = re.compile(r"[0-9A-Fa-f]{16}")
 #: Names that the kernel allows (dev_valid_name()).
-_DEVICE = re.compile(r"[^\s/]{1,15}")
+_DEVICE_PATTERN = re.compile(r"[^\s/]{1,15}")
 #: Names that a configuration of the gateway allows.
-_INTERFACE = re.compile(r"[A-Za-z0-9._@][A-Za-z0-9._@+-]{0,14}")
+_INTERFACE_PATTERN = re.compile(r"[A-Za-z0-9._@][A-Za-z0-9._@+-]{0,14}")
 #: The station id may have the interface in front: `[pppoe] called-sid=` and the like.
-_MAC = re.compile(r"(?:.*:)?([0-9a-f]{2}(?::[0-9a-f]{2}){5})", re.DOTALL)
-_NUMBER = re.compile(r"[0-9]{1,18}")
-_PREFIX_LENGTH = re.compile(r"[0-9]{1,3}")
+_MAC_PATTERN = re.compile(r"(?:.*:)?([0-9a-f]{2}(?::[0-9a-f]{2}){5})", re.DOTALL)
+_NUMBER_PATTERN = re.compile(r"[0-9]{1,18}")
+_PREFIX_LENGTH_PATTERN = re.compile(r"[0-9]{1,3}")
 #: Rates in kbit/s, down and up, 0 for no limit.
-_RATES = re.compile(r"([0-9]{1,10})/([0-9]{1,10})")
+_RATES_PATTERN = re.compile(r"([0-9]{1,10})/([0-9]{1,10})")
 #: Addresses that are remembered: a sweep sees those of the sweep before, and parsing them took half of it.
-_CACHED_ADDRESSES = 1 << 16
+_MAX_CACHED_ADDRESSES = 1 << 16
 #: Global unicast (RFC 4291 section 2.4) and unique local addresses (RFC 4193), and a prefix's least length.
-_DELEGATED, _SHORTEST_DELEGATED = (IPv6Network("2000::/3"), IPv6Network("fc00::/7")), 16
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+_DELEGATED_NETWORKS, _MIN_DELEGATED_LENGTH = (IPv6Network("2000::/3"), IPv6Network("fc00::/7")), 16
+_INVALID_BYTE_PATTERN = re.compile("[\udc80-\udcff]")
 
-_SESSIONS = EntryReader(
+_SESSION_READER = EntryReader(
     "accel-ppp",
     "session",
     "the rows in the table of accel-ppp",
@@ -91,19 +91,19 @@ _SESSIONS = EntryReader(
 
 #: Head of a section in `show stat`, as accel-pppd/radius/serv.c prints it: `radius(1, 192.0.2.1):`. A server
 #: without a time-out for failures has no `state` there.
-_SECTION = re.compile(r"(\w[\w -]*)(?:\([^)]*\))?:\s*")
-_STATISTIC = re.compile(r"  ([^:]+): (.*)")
-_UPTIME = re.compile(r"uptime: (\d+)\.(\d+):(\d+):(\d+)\s")
-_NO_NUMBERS = "a section of RADIUS in `show stat` has no numbers"
-_SERVERS = EntryReader(
+_SECTION_PATTERN = re.compile(r"(\w[\w -]*)(?:\([^)]*\))?:\s*")
+_STATISTIC_PATTERN = re.compile(r"  ([^:]+): (.*)")
+_UPTIME_PATTERN = re.compile(r"uptime: (\d+)\.(\d+):(\d+):(\d+)\s")
+_NO_NUMBERS_REASON = "a section of RADIUS in `show stat` has no numbers"
+_SERVER_READER = EntryReader(
     "accel-ppp",
     "radius_server",
     "the RADIUS servers in `show stat` of accel-ppp",
     "the health of RADIUS is that of the others",
 )
-_KINDS = ("auth", "acct", "interim")
-#: Seconds over which accel-ppp counts `lost_lately`.
-_LATELY_SECONDS = 300.0
+_REQUEST_KINDS = ("auth", "acct", "interim")
+#: Seconds over which accel-ppp counts `recent_timeouts`.
+_TIMEOUT_WINDOW_SECONDS = 300.0
 
 
 class UnreadableReply(UnreadableEntry):
@@ -137,7 +137,7 @@ class CommandLine:
     def __init__(
         self, endpoint: Endpoint, *, password: str | None = None, timeout: float = _TIMEOUT_SECONDS
     ) -> None:
-        if password is not None and not _COMMAND.fullmatch(password):
+        if password is not None and not _COMMAND_PATTERN.fullmatch(password):
             raise ValueError("the password of accel-ppp must be one line of ASCII")
         self._endpoint = endpoint
         self._login = () if password is None else (password,)
@@ -148,9 +148,9 @@ class CommandLine:
         """Run a command and return the reply, which may be an error text. The time limit is `within` seconds
         or the timeout, whichever is shorter. Raises SourceUnavailable if no complete reply arrives in time,
         and ValueError if the command is not one line of ASCII."""
-        if not _COMMAND.fullmatch(command):
+        if not _COMMAND_PATTERN.fullmatch(command):
             raise ValueError(f"not a command of accel-ppp: {command!r}")
-        lines = (*self._login, _PROOF, command, _PROOF, "exit")
+        lines = (*self._login, _VERSION_COMMAND, command, _VERSION_COMMAND, "exit")
         request = "".join(f"{line}\n" for line in lines).encode()
         failed = f"cannot command accel-ppp at {self._endpoint}"
         seconds = min(within, self._timeout)
@@ -162,7 +162,7 @@ class CommandLine:
                 received = self._exchange(request, deadline)
             finally:
                 self._lock.release()
-            return extract_reply(received.removeprefix(_UNKNOWN_COMMAND) if self._login else received)
+            return extract_reply(received.removeprefix(_UNKNOWN_COMMAND_REPLY) if self._login else received)
         except ConnectionRefusedError as error:
             raise SourceNotRunning(f"{failed}: {error.strerror}") from error
         except TimeoutError as error:
@@ -174,19 +174,19 @@ class CommandLine:
         """Send a request, and return all bytes until accel-ppp closes the connection. Raises OSError, and
         UnreadableReply if the reply is too long."""
 
-        def seconds_left() -> float:
+        def get_seconds_left() -> float:
             if (left := deadline - time.monotonic()) <= 0:
                 raise TimeoutError("no reply in time")
             return left
 
         received = bytearray()
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as peer:
-            peer.settimeout(seconds_left())
+            peer.settimeout(get_seconds_left())
             peer.connect((str(self._endpoint.host), self._endpoint.port))
-            peer.settimeout(seconds_left())
+            peer.settimeout(get_seconds_left())
             peer.sendall(request)
             while True:
-                peer.settimeout(seconds_left())
+                peer.settimeout(get_seconds_left())
                 data = peer.recv(_CHUNK_BYTES)
                 if not data:
                     return bytes(received)
@@ -200,7 +200,7 @@ def load_password(file: Path) -> str:
     new password to a file that only its owner and root can read. Raises SourceRefused if the file cannot be
     read or written."""
     try:
-        if file.exists() and (kept := _PASSWORD.fullmatch(file.read_text("latin-1"))):
+        if file.exists() and (kept := _PASSWORD_LINE_PATTERN.fullmatch(file.read_text("latin-1"))):
             return kept[1]
         password = secrets.token_hex(32)
         durable.make_folder(file.parent)
@@ -215,18 +215,18 @@ def extract_reply(received: bytes) -> bytes:
     missing."""
     if not received:
         raise UnreadableReply("it hung up without a reply, as it does at a wrong password")
-    version, _, rest = received.partition(_END)
-    if not _VERSION.fullmatch(version):
+    version, _, rest = received.partition(_LINE_END)
+    if not _VERSION_PATTERN.fullmatch(version):
         raise UnreadableReply("the reply does not start with a version")
-    if not rest.endswith(version + _END):
+    if not rest.endswith(version + _LINE_END):
         raise UnreadableReply("it hung up in the middle of its reply")
-    return rest.removesuffix(version + _END)
+    return rest.removesuffix(version + _LINE_END)
 
 
 def is_interface(text: str) -> bool:
     """Return True if a text is an interface name that is safe in commands and in the configuration of
     accel-ppp. There, `,` would start options, `re:` a regular expression, and `${` a reference."""
-    return _INTERFACE.fullmatch(text) is not None
+    return _INTERFACE_PATTERN.fullmatch(text) is not None
 
 
 def parse_table(reply: bytes) -> Iterator[dict[str, bytes]]:
@@ -236,10 +236,10 @@ def parse_table(reply: bytes) -> Iterator[dict[str, bytes]]:
     Header, ruler and all rows have the same length, so the text of a cell can neither add a row nor move
     another cell.
     """
-    if unknown := _UNKNOWN_COLUMN.fullmatch(reply):
+    if unknown := _UNKNOWN_COLUMN_PATTERN.fullmatch(reply):
         raise UnknownColumn(unknown[1].decode())
-    header, _, rest = reply.partition(_END)
-    ruler, ended, block = rest.partition(_END)
+    header, _, rest = reply.partition(_LINE_END)
+    ruler, ended, block = rest.partition(_LINE_END)
     widths = [len(part) for part in ruler.split(b"+")]
     if not ended or ruler.strip(b"-+") or min(widths) < 3 or len(header) != len(ruler):
         raise UnreadableReply("not a table")
@@ -270,21 +270,21 @@ def parse_sessions(
 
     def parse(cells: Mapping[str, bytes]) -> SourceSession | None:
         texts = {name: _decode(cell) for name, cell in cells.items()}
-        if texts["state"] != _UP or texts["type"] not in _TYPES:
+        if texts["state"] != _ACTIVE_STATE or texts["type"] not in _SESSION_TYPES:
             return None
         if texts["sid"] in found:
             raise UnreadableReply("two sessions with one id")
         found[texts["sid"]] = session = _parse_session(texts, now)
         return session
 
-    def former_session(cells: Mapping[str, bytes]) -> SourceSession | None:
+    def find_former_session(cells: Mapping[str, bytes]) -> SourceSession | None:
         key = _decode(cells["sid"])
         return None if key in found else former.get(key)
 
     rows = list(parse_table(reply))
-    if any(not cells.keys() >= _REQUIRED for cells in rows[:1]):
+    if any(not cells.keys() >= _REQUIRED_COLUMNS for cells in rows[:1]):
         raise UnreadableReply("a table without the columns that were asked for")
-    read = _SESSIONS.read(rows, parse, instead=former_session, name=itemgetter("sid"))
+    read = _SESSION_READER.read(rows, parse, instead=find_former_session, name=itemgetter("sid"))
     if rows and not read:
         raise UnreadableReply("a table without a row that can be read")
     return [session for session in read if session is not None]
@@ -292,18 +292,22 @@ def parse_sessions(
 
 def _parse_session(texts: Mapping[str, str], now: int) -> SourceSession:
     key, interface, access_interface = texts["sid"], texts["ifname"], texts["inbound-if"]
-    if not _NUMBER.fullmatch(texts["uptime-raw"]):
+    if not _NUMBER_PATTERN.fullmatch(texts["uptime-raw"]):
         raise UnreadableReply("an uptime that is not a number")
-    if not (_KEY.fullmatch(key) and _DEVICE.fullmatch(interface) and _DEVICE.fullmatch(access_interface)):
+    if not (
+        _KEY_PATTERN.fullmatch(key)
+        and _DEVICE_PATTERN.fullmatch(interface)
+        and _DEVICE_PATTERN.fullmatch(access_interface)
+    ):
         raise UnreadableReply("a session without an id or an interface")
-    mac = _MAC.fullmatch(texts["calling-sid"].lower())
+    mac = _MAC_PATTERN.fullmatch(texts["calling-sid"].lower())
     ip, ipv6 = texts["ip"], texts["ip6"]
     address, prefix = _parse_ipv6(ipv6) if ipv6 else (None, None)
-    rates = _RATES.fullmatch(texts.get(RATE, ""))
+    rates = _RATES_PATTERN.fullmatch(texts.get(RATE_COLUMN, ""))
     down, up = (min(int(rate) * 1000, MAX_BPS) for rate in rates.groups()) if rates else (None, None)
     return SourceSession(
         key=key,
-        type=_TYPES[texts["type"]],
+        type=_SESSION_TYPES[texts["type"]],
         username=texts["username"],
         mac_address=mac[1] if mac else None,
         access_interface=access_interface,
@@ -325,10 +329,10 @@ def _decode(cell: bytes) -> str:
     try:
         return cell.decode()
     except UnicodeDecodeError:
-        return _NOT_UTF8.sub("\ufffd", cell.decode(errors="surrogateescape"))
+        return _INVALID_BYTE_PATTERN.sub("\ufffd", cell.decode(errors="surrogateescape"))
 
 
-@lru_cache(_CACHED_ADDRESSES)
+@lru_cache(_MAX_CACHED_ADDRESSES)
 def _parse_ipv4(text: str) -> str:
     try:
         return socket.inet_ntop(socket.AF_INET, socket.inet_pton(socket.AF_INET, text))
@@ -336,11 +340,11 @@ def _parse_ipv4(text: str) -> str:
         raise UnreadableReply("an address that is not IPv4") from error
 
 
-@lru_cache(_CACHED_ADDRESSES)
+@lru_cache(_MAX_CACHED_ADDRESSES)
 def _parse_ipv6(text: str) -> tuple[str, str]:
     """Parse an address with its prefix length. Return the address and its network."""
     address, _, length = text.partition("/")
-    if not _PREFIX_LENGTH.fullmatch(length) or int(length) > 128:
+    if not _PREFIX_LENGTH_PATTERN.fullmatch(length) or int(length) > 128:
         raise UnreadableReply("an IPv6 address without the length of its prefix")
     try:
         packed = socket.inet_pton(socket.AF_INET6, address)
@@ -354,7 +358,7 @@ def _parse_ipv6(text: str) -> tuple[str, str]:
     )
 
 
-@lru_cache(_CACHED_ADDRESSES)
+@lru_cache(_MAX_CACHED_ADDRESSES)
 def _parse_delegated(text: str) -> tuple[str, ...]:
     """Return the delegated prefix as a tuple; an empty tuple if there is none. If a session has several
     prefixes, accel-ppp shows only the first. Before the delegation, accel-ppp shows uninitialized memory, so
@@ -363,19 +367,19 @@ def _parse_delegated(text: str) -> tuple[str, ...]:
         prefix = IPv6Network(_parse_ipv6(text)[1]) if text else None
     except UnreadableReply:
         return ()
-    if prefix is None or prefix.prefixlen < _SHORTEST_DELEGATED:
+    if prefix is None or prefix.prefixlen < _MIN_DELEGATED_LENGTH:
         return ()
-    return (str(prefix),) if any(prefix.subnet_of(network) for network in _DELEGATED) else ()
+    return (str(prefix),) if any(prefix.subnet_of(network) for network in _DELEGATED_NETWORKS) else ()
 
 
 class RadiusServer(NamedTuple):
     """State of a RADIUS server. While `is_given_up`, accel-ppp sends no requests to the server, because too
-    many requests in a row timed out. `responses` counts responses since the start of accel-ppp, `lost_lately`
-    counts requests that timed out in the last five minutes."""
+    many requests in a row timed out. `responses` counts responses since the start of accel-ppp,
+    `recent_timeouts` counts requests that timed out in the last five minutes."""
 
     is_given_up: bool
     responses: int
-    lost_lately: int
+    recent_timeouts: int
 
 
 class AccelPppRadius:
@@ -409,11 +413,11 @@ class AccelPppRadius:
         last = "the core has seen no response since it started"
         if self._last_response is not None:
             last = f"the last response came at {format_utc(self._last_response)}"
-        lost = sum(server.lost_lately for server in servers)
+        lost = sum(server.recent_timeouts for server in servers)
         requests = f"{lost} request{'' if lost == 1 else 's'} timed out in the last 5 minutes"
         if all(server.is_given_up for server in servers):
             return DependencyState.FAILED, f"accel-ppp has given the server up: {requests}, and {last}."
-        if lost and (not responses or now - self._quiet_since > _LATELY_SECONDS):
+        if lost and (not responses or now - self._quiet_since > _TIMEOUT_WINDOW_SECONDS):
             return DependencyState.FAILED, f"The server does not respond: {requests}, and {last}."
         if lost:
             return DependencyState.DEGRADED, f"{requests}, and {last}."
@@ -425,7 +429,7 @@ class AccelPppRadius:
 def parse_uptime(reply: bytes) -> int:
     """Return the uptime of accel-ppp in seconds, from a reply to `show stat`. Raises UnreadableReply if the
     uptime is missing."""
-    found = _UPTIME.match(reply.decode("ascii", "replace"))
+    found = _UPTIME_PATTERN.match(reply.decode("ascii", "replace"))
     if found is None:
         raise UnreadableReply("the reply to `show stat` does not start with the uptime")
     days, hours, minutes, seconds = map(int, found.groups())
@@ -439,28 +443,30 @@ def parse_radius_servers(reply: bytes) -> list[RadiusServer]:
     sections: list[dict[str, str]] = []
     values: dict[str, str] = {}
     for line in reply.decode("ascii", "replace").splitlines():
-        if section := _SECTION.fullmatch(line):
+        if section := _SECTION_PATTERN.fullmatch(line):
             values = {}
             if section[1] == "radius":
                 sections.append(values)
-        elif pair := _STATISTIC.fullmatch(line):
+        elif pair := _STATISTIC_PATTERN.fullmatch(line):
             values[pair[1]] = pair[2].strip()
-    servers = _SERVERS.read(enumerate(sections), lambda each: _parse_server(each[1]), name=itemgetter(0))
+    servers = _SERVER_READER.read(
+        enumerate(sections), lambda each: _parse_server(each[1]), name=itemgetter(0)
+    )
     if sections and not servers:
-        raise UnreadableReply(_NO_NUMBERS)
+        raise UnreadableReply(_NO_NUMBERS_REASON)
     return servers
 
 
 def _parse_server(values: Mapping[str, str]) -> RadiusServer:
     try:
-        sent = sum(int(values.get(f"{kind} sent", "0")) for kind in _KINDS)
-        lost = [values.get(f"{kind} lost(total/5m/1m)", "0/0/0").split("/") for kind in _KINDS]
-        in_vain = sum(int(total) for total, _, _ in lost) + int(values.get("request count", "0"))
+        sent = sum(int(values.get(f"{kind} sent", "0")) for kind in _REQUEST_KINDS)
+        lost = [values.get(f"{kind} lost(total/5m/1m)", "0/0/0").split("/") for kind in _REQUEST_KINDS]
+        failed_count = sum(int(total) for total, _, _ in lost) + int(values.get("request count", "0"))
         return RadiusServer(
             is_given_up=values.get("state", "active") != "active",
             # The counters are not of one moment.
-            responses=max(sent - in_vain, 0),
-            lost_lately=sum(int(lately) for _, lately, _ in lost),
+            responses=max(sent - failed_count, 0),
+            recent_timeouts=sum(int(lately) for _, lately, _ in lost),
         )
     except ValueError as error:
-        raise UnreadableReply(_NO_NUMBERS) from error
+        raise UnreadableReply(_NO_NUMBERS_REASON) from error

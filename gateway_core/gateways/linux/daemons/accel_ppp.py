@@ -31,7 +31,7 @@ from gateway_contract.core.sessions import SessionType
 from gateway_core.configuration.workspace import Rendered
 from gateway_core.gateways.linux.daemons.accel_command_line import (
     COLUMNS,
-    RATE,
+    RATE_COLUMN,
     AccelPppRadius,
     CommandLine,
     Endpoint,
@@ -72,41 +72,41 @@ from gateway_core.records.clock import Clock
 
 COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
 #: Files that its configuration includes: the interfaces of IPoE, and the password of its command line.
-IPOE_INTERFACES = SERVICES / "ipoe-interfaces"
-PASSWORD = SERVICES / "accel-ppp-password"
+IPOE_INTERFACES_FILE = SERVICES / "ipoe-interfaces"
+PASSWORD_FILE = SERVICES / "accel-ppp-password"
 
-_FILE = "accel-ppp.conf"
-_TEMPLATE = load_template(_FILE)
-_FORM = re.compile(
+_FILE_NAME = "accel-ppp.conf"
+_TEMPLATE = load_template(_FILE_NAME)
+_LINE_PATTERN = re.compile(
     r"|#.*|\[[a-z0-9-]+\]|[a-z0-9_.,:/-]+(,name=[A-Za-z0-9_-]+)?|[A-Za-z0-9-]+=[!-~]([ -~]*[!-~])?|"
     r"\$include /[a-z/-]+",
     re.ASCII,
 )
 #: Unit of packaging/accel-ppp.service, which the operator may have.
 _UNIT = "accel-ppp.service"
-_RELOAD, _RESTART = "reload accel-ppp", "restart accel-ppp"
+_RELOAD_STEP, _RESTART_STEP = "reload accel-ppp", "restart accel-ppp"
 #: File from a commit that needs a restart until the restart: it has the time of the commit in epoch seconds.
-_TO_RESTART = "accel-ppp-restart"
+_RESTART_NOTE = "accel-ppp-restart"
 #: Limit of a restart that accel-ppp does itself, and seconds between two looks at it.
-_RESTART_SECONDS, _LOOK_SECONDS = 15.0, 0.5
+_RESTART_SECONDS, _POLL_SECONDS = 15.0, 0.5
 #: Seconds by which whole seconds of two clocks may differ.
 _ROUNDING_SECONDS = 2
 #: Modules in the section `[modules]`, of which accel-ppp has one.
-_AUTHENTICATION = {"chap-secrets", "radius"}
+_AUTHENTICATION_MODULES = {"chap-secrets", "radius"}
 #: Most prefixes of a pool: accel-ppp 1.14.0 keeps a list of them in memory.
-_MAX_PREFIXES = 1 << 18
+_MAX_POOL_PREFIXES = 1 << 18
 _LENGTH_EFFECT = "accel-ppp reloads; version 1.14.0 gives prefixes of it from its next start on"
 _RANGE_EFFECT = f"{_LENGTH_EFFECT}; its sessions with a prefix outside the new networks end"
 
-_SHOW = f"show sessions {','.join(COLUMNS)}"
-_SHOW_WITHOUT_RATES = f"show sessions {','.join(name for name in COLUMNS if name != RATE)}"
+_SHOW_COMMAND = f"show sessions {','.join(COLUMNS)}"
+_SHOW_COMMAND_WITHOUT_RATES = f"show sessions {','.join(name for name in COLUMNS if name != RATE_COLUMN)}"
 #: First frames of PPPoE a second on an access interface that accel-ppp replies to, and one of each client.
-_PADI_LIMIT = 10
+_MAX_PADI_PER_SECOND = 10
 #: Seconds in which a `reload` waits for further interfaces: accel-ppp reads its whole configuration. A DHCP
 #: client repeats its DISCOVER after about four (RFC 2131 section 4.1).
-_GATHER_SECONDS = 1.0
-_OPTION = "interface="
-_INTERFACES = EntryReader(
+_RELOAD_DELAY_SECONDS = 1.0
+_INTERFACE_OPTION = "interface="
+_INTERFACE_READER = EntryReader(
     "core",
     "ipoe_interface",
     "the lines in the file of accel-ppp's DHCP interfaces",
@@ -119,11 +119,11 @@ _log = logging.getLogger(__name__)
 def _cap_pool(network: IPv6Network | None, length: int) -> list[tuple[IPv6Network, int]]:
     """Return the network of a pool with its prefix length, as a list of one pair; an empty list without a
     network. `length` is the length of each prefix in the pool. The network is shortened to at most
-    _MAX_PREFIXES prefixes."""
+    _MAX_POOL_PREFIXES prefixes."""
     if network is None:
         return []
     # A prefix that is longer by `n` bits is one of 2**n.
-    longest = length - (_MAX_PREFIXES.bit_length() - 1)
+    longest = length - (_MAX_POOL_PREFIXES.bit_length() - 1)
     return [(IPv6Network((network.network_address, max(network.prefixlen, longest))), length)]
 
 
@@ -158,7 +158,7 @@ class AccelPppDaemon(SourceDaemon):
     def create(cls, files: PlacedFiles, systemd: Systemd, is_source: bool) -> Self | None:
         if not is_source:
             return None
-        return cls(files, CommandLine(COMMAND_LINE, password=load_password(PASSWORD)), systemd)
+        return cls(files, CommandLine(COMMAND_LINE, password=load_password(PASSWORD_FILE)), systemd)
 
     def __init__(
         self,
@@ -174,12 +174,12 @@ class AccelPppDaemon(SourceDaemon):
         #: The file that accel-ppp runs with, if this process has placed it.
         self._applied: str | None = None
         #: Held while a commit notes that a restart is needed, and during a restart.
-        self._restarting = threading.Lock()
+        self._restart_lock = threading.Lock()
         #: Monotonic time of the last request to restart itself.
         self._requested_at: float | None = None
 
     def create_source(self, configuration: Configuration, clock: Clock) -> "AccelPppSource":
-        return AccelPppSource(self._command_line, IPOE_INTERFACES, clock)
+        return AccelPppSource(self._command_line, IPOE_INTERFACES_FILE, clock)
 
     def create_radius_client(self, clock: Clock) -> AccelPppRadius:
         return AccelPppRadius(lambda: self._command_line.run("show stat"), clock.wall)
@@ -191,9 +191,9 @@ class AccelPppDaemon(SourceDaemon):
             _TEMPLATE,
             configuration,
             command_line=COMMAND_LINE,
-            ipoe_interfaces=IPOE_INTERFACES,
-            password=PASSWORD,
-            padi_limit=_PADI_LIMIT,
+            ipoe_interfaces=IPOE_INTERFACES_FILE,
+            password=PASSWORD_FILE,
+            padi_limit=_MAX_PADI_PER_SECOND,
             # Without the broadcast address.
             pool=summarize_address_range(cgnat.subscriber_gateway + 1, cgnat.source_range[-2]),
             quoted=re.escape,
@@ -201,15 +201,15 @@ class AccelPppDaemon(SourceDaemon):
             ipv6_pools=_cap_pool(None if shared is None else next(shared.subnets()), 64),
             delegated_pools=_cap_pool(subscribers.delegated_range, subscribers.delegated_length),
         )
-        return {_FILE: text}
+        return {_FILE_NAME: text}
 
     def verify(self, rendered: Rendered) -> None:
-        check_lines(_FILE, rendered[_FILE], _FORM)
+        check_lines(_FILE_NAME, rendered[_FILE_NAME], _LINE_PATTERN)
 
     def apply(
         self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: Rollback
     ) -> None:
-        text = rendered[_FILE]
+        text = rendered[_FILE_NAME]
         if text == self._applied:
             return
         # Needed also if accel-ppp does not reply: it may have read the file, or do so later.
@@ -219,23 +219,23 @@ class AccelPppDaemon(SourceDaemon):
         self._applied = text
 
     def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        text, before = rendered[_FILE], self._files.read(_FILE)
+        text, before = rendered[_FILE_NAME], self._files.read(_FILE_NAME)
         if text == before:
             return None
-        return ServiceAction.RESTART if _needs_other_module(before, text) else ServiceAction.RELOAD
+        return ServiceAction.RESTART if _is_module_change(before, text) else ServiceAction.RELOAD
 
     def is_unfinished(self) -> bool:
-        return self._files.read(_TO_RESTART) is not None
+        return self._files.read(_RESTART_NOTE) is not None
 
     def finish(self, running: Configuration) -> None:
-        with self._restarting:
+        with self._restart_lock:
             if not self.is_unfinished():
                 return
-            if _needs_other_module(self._files.read(_FILE), self.render(running)[_FILE]):
+            if _is_module_change(self._files.read(_FILE_NAME), self.render(running)[_FILE_NAME]):
                 # A commit under way may fail. What a killed core left of one goes when the services resume.
                 return
             self._restart()
-            self._files.place(_TO_RESTART, None)
+            self._files.place(_RESTART_NOTE, None)
 
     def _restart(self) -> None:
         try:
@@ -243,7 +243,7 @@ class AccelPppDaemon(SourceDaemon):
             if self._systemd.is_active(_UNIT):
                 self._systemd.restart(_UNIT)
             else:
-                self._restart_itself()
+                self._restart_by_command()
         except SourceNotRunning as error:
             _log.warning(
                 "accel-ppp is not running, it loads the new authentication module at its next start: %s",
@@ -251,22 +251,22 @@ class AccelPppDaemon(SourceDaemon):
             )
             return
         except (SourceUnavailable, UnreadableReply) as error:
-            raise StepFailed(_RESTART, str(error)) from error
+            raise StepFailed(_RESTART_STEP, str(error)) from error
         _log.warning("accel-ppp restarted to load another authentication module, all its sessions ended")
 
-    def _restart_itself(self) -> None:
+    def _restart_by_command(self) -> None:
         """Request that accel-ppp restarts itself, and wait until its uptime shows the restart. Raises
         StepFailed after _RESTART_SECONDS: some builds ignore the request, and a build with PPPoE sessions did
         not start again."""
         # An earlier restart may be late, or done by hand: another one would end the new sessions.
         if not self._has_restarted():
-            _require_silence(_RESTART, self._command_line.run("restart hard"))
+            _require_empty_reply(_RESTART_STEP, self._command_line.run("restart hard"))
             self._requested_at = time.monotonic()
         end = time.monotonic() + _RESTART_SECONDS
         while not self._has_restarted():
             if time.monotonic() > end:
-                raise StepFailed(_RESTART, f"it has not restarted, and is not {_UNIT}: restart it")
-            time.sleep(_LOOK_SECONDS)
+                raise StepFailed(_RESTART_STEP, f"it has not restarted, and is not {_UNIT}: restart it")
+            time.sleep(_POLL_SECONDS)
         self._requested_at = None
 
     def _has_restarted(self) -> bool:
@@ -281,18 +281,18 @@ class AccelPppDaemon(SourceDaemon):
 
     def _place(self, text: str, limit: TimeLimit, rollback: Rollback) -> None:
         """Write the configuration file. If accel-ppp needs a restart to use the file, also write
-        _TO_RESTART."""
-        with self._restarting:
-            if _needs_other_module(self._files.read(_FILE), text):
+        _RESTART_NOTE."""
+        with self._restart_lock:
+            if _is_module_change(self._files.read(_FILE_NAME), text):
                 # An accel-ppp that has not restarted yet has the right modules again.
-                note = None if self._is_restart_owed(limit) else f"{int(self._wall())}\n"
-                rollback.add(self._files.place(_TO_RESTART, note))
-            rollback.add(self._files.place(_FILE, text))
+                note = None if self._is_restart_pending(limit) else f"{int(self._wall())}\n"
+                rollback.add(self._files.place(_RESTART_NOTE, note))
+            rollback.add(self._files.place(_FILE_NAME, text))
 
-    def _is_restart_owed(self, limit: TimeLimit) -> bool:
+    def _is_restart_pending(self, limit: TimeLimit) -> bool:
         """Return True if a commit needed a restart, and accel-ppp has not started since that commit. After a
         power cut, accel-ppp has started."""
-        note = self._files.read(_TO_RESTART)
+        note = self._files.read(_RESTART_NOTE)
         if note is None or not note.strip().isdigit():
             # An earlier version has noted no time.
             return note is not None
@@ -306,25 +306,25 @@ class AccelPppDaemon(SourceDaemon):
     def _reload(self, limit: TimeLimit) -> None:
         self._applied = None
         try:
-            _require_silence(_RELOAD, self._command_line.run("reload", limit.get_remaining()))
+            _require_empty_reply(_RELOAD_STEP, self._command_line.run("reload", limit.get_remaining()))
         except SourceNotRunning as error:
             _log.warning(
                 "accel-ppp is not running, it reads its new configuration at its next start: %s", error
             )
         except SourceUnavailable as error:
-            raise StepFailed(_RELOAD, str(error)) from error
+            raise StepFailed(_RELOAD_STEP, str(error)) from error
 
 
-def _require_silence(step: str, reply: bytes) -> None:
+def _require_empty_reply(step: str, reply: bytes) -> None:
     """Raise StepFailed if a reply is not empty: the reply is an error text."""
     if reply:
         raise StepFailed(step, repr(reply.decode("ascii", "replace").strip()))
 
 
-def _needs_other_module(before: str | None, after: str) -> bool:
+def _is_module_change(before: str | None, after: str) -> bool:
     """Return True if accel-ppp must load another authentication module: the file `before` loads one of the
     modules, and the file `after` needs the other."""
-    known = _AUTHENTICATION.intersection((before or "").splitlines())
+    known = _AUTHENTICATION_MODULES.intersection((before or "").splitlines())
     return bool(known) and known.isdisjoint(after.splitlines())
 
 
@@ -348,7 +348,9 @@ class IpoeInterfaces:
         #: Names that accel-ppp may have sockets for, although their interface is or was gone.
         self._stale = names - self._served
         self._write(self._served)
-        self._changes = DebouncedAction("reload the interfaces of accel-ppp", self._apply, _GATHER_SECONDS)
+        self._changes = DebouncedAction(
+            "reload the interfaces of accel-ppp", self._apply, _RELOAD_DELAY_SECONDS
+        )
 
     def serve(self, interface: str) -> None:
         with self._lock:
@@ -384,7 +386,7 @@ class IpoeInterfaces:
             raise
 
     def _write(self, names: set[str]) -> None:
-        text = "".join(f"{_OPTION}{name}\n" for name in sorted(names))
+        text = "".join(f"{_INTERFACE_OPTION}{name}\n" for name in sorted(names))
         try:
             # At the first start of the core, no commit has made the folder.
             durable.make_folder(self._file.parent)
@@ -401,12 +403,12 @@ def _read_interfaces(file: Path) -> set[str]:
         return set()
     except OSError as error:
         raise SourceRefused(f"cannot read {file}: {error}") from error
-    return set(_INTERFACES.read(lines, _parse_line))
+    return set(_INTERFACE_READER.read(lines, _parse_line))
 
 
 def _parse_line(line: str) -> str:
     """Return the interface name in a line of the file. Raises UnreadableEntry if the line has no name."""
-    name = line.removeprefix(_OPTION)
+    name = line.removeprefix(_INTERFACE_OPTION)
     if name == line or not is_interface(name):
         raise UnreadableEntry("a line does not name an interface")
     return name
@@ -421,7 +423,7 @@ class AccelPppSource(Source):
     def __init__(self, command_line: CommandLine, ipoe_interfaces: Path, clock: Clock) -> None:
         self._command_line = command_line
         self._clock = clock
-        self._sweep = threading.Lock()
+        self._sweep_lock = threading.Lock()
         self._known: dict[str, SourceSession] = {}
         self._terminations = Terminations(clock)
         # A reload under way may have read the configuration before, and refuses another one.
@@ -431,12 +433,12 @@ class AccelPppSource(Source):
         self._ipoe.close()
 
     def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
-        with self._sweep:
+        with self._sweep_lock:
             try:
                 found = self._read_table(former)
             except UnreadableReply as error:
                 raise SourceUnavailable(f"cannot read the sessions of accel-ppp: {error}") from error
-            self._known = {session.key: self._settle(session) for session in found}
+            self._known = {session.key: self._keep_start(session) for session in found}
             return list(self._known.values())
 
     def terminate(self, session: SourceSession) -> None:
@@ -453,7 +455,7 @@ class AccelPppSource(Source):
             if type is SessionType.DHCP:
                 self._ipoe.serve(interface)
             else:
-                limited = f"{interface},padi-limit={_PADI_LIMIT}"
+                limited = f"{interface},padi-limit={_MAX_PADI_PER_SECOND}"
                 self._execute(f"pppoe interface add {limited}", b"error: already exists\r\n")
 
     def release(self, interface: str) -> None:
@@ -470,14 +472,14 @@ class AccelPppSource(Source):
 
     def _read_table(self, former: Mapping[str, SourceSession]) -> list[SourceSession]:
         try:
-            return parse_sessions(self._command_line.run(_SHOW), int(self._clock.wall()), former)
+            return parse_sessions(self._command_line.run(_SHOW_COMMAND), int(self._clock.wall()), former)
         except UnknownColumn as error:
-            if error.name != RATE:
+            if error.name != RATE_COLUMN:
                 raise
-            reply = self._command_line.run(_SHOW_WITHOUT_RATES)
+            reply = self._command_line.run(_SHOW_COMMAND_WITHOUT_RATES)
             return parse_sessions(reply, int(self._clock.wall()), former)
 
-    def _settle(self, session: SourceSession) -> SourceSession:
+    def _keep_start(self, session: SourceSession) -> SourceSession:
         """Return the session with its former start time. If nothing else has changed, return the former
         object."""
         before = self._known.get(session.key)

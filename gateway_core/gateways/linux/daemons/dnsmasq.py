@@ -63,10 +63,10 @@ from gateway_core.records.clock import Clock
 
 #: The lease file, the process id, and the records of the script, which stands beside the programs. The unit
 #: names the same places. Leases and records outlive a reboot.
-LEASES = Path("/var/lib/gateway-dnsmasq/leases")
+LEASE_FILE = Path("/var/lib/gateway-dnsmasq/leases")
 PID_FILE = Path("/run/gateway-dnsmasq/dnsmasq.pid")
-RECORDS = Path("/var/lib/gateway-dnsmasq/records")
-SCRIPT = Path(sys.prefix, "dhcp-lease")
+RECORDS_FOLDER = Path("/var/lib/gateway-dnsmasq/records")
+SCRIPT_FILE = Path(sys.prefix, "dhcp-lease")
 
 #: Seconds of a lease: a subscriber who left without a word counts as online for so long. dnsmasq takes two
 #: minutes for less, and says nothing.
@@ -76,47 +76,49 @@ LEASE_SECONDS = 600
 #: return.
 _UNCONFIRMED_SECONDS, _UNCONFIRMED_RENEWAL_SECONDS, _UNCONFIRMED_REBINDING_SECONDS = 120, 5, 8
 #: Seconds of a prefix that is advertised: dnsmasq advertises it every ten minutes.
-_PREFIX_SECONDS = 3600
+_PREFIX_LIFETIME_SECONDS = 3600
 #: dnsmasq looks through all leases for each one.
 _MAX_LEASES = 20_000
 
-_UNIT, _FILE = "gateway-dnsmasq.service", "dnsmasq.conf"
-_TEMPLATE = load_template(_FILE)
-_FORM = re.compile(
+_UNIT_NAME, _FILE_NAME = "gateway-dnsmasq.service", "dnsmasq.conf"
+_TEMPLATE = load_template(_FILE_NAME)
+_LINE_PATTERN = re.compile(
     r"interface=[A-Za-z0-9_][A-Za-z0-9_.@-]*\*|(?!interface)[a-z0-9-]+(=[A-Za-z0-9_.,:/@*\[\]-]+)?", re.ASCII
 )
-_NETWORK = re.compile(r"^dhcp-range=set:[a-z0-9]+,([0-9.]+),[a-z0-9.]+,([0-9.]+)", re.ASCII | re.MULTILINE)
+_NETWORK_PATTERN = re.compile(
+    r"^dhcp-range=set:[a-z0-9]+,([0-9.]+),[a-z0-9.]+,([0-9.]+)", re.ASCII | re.MULTILINE
+)
 #: Client that may renew its lease of the range before an unconfirmed commit.
-_HELD = re.compile(r"^dhcp-host=([0-9a-f:]{17}),([0-9.]+)$", re.ASCII | re.MULTILINE)
-_NAME_PREFIX = re.compile(r"^interface=(.+)\.\*$", re.ASCII | re.MULTILINE)
+_HELD_LEASE_PATTERN = re.compile(r"^dhcp-host=([0-9a-f:]{17}),([0-9.]+)$", re.ASCII | re.MULTILINE)
+_NAME_PREFIX_PATTERN = re.compile(r"^interface=(.+)\.\*$", re.ASCII | re.MULTILINE)
 #: Most former networks and trunks in the file, the latest first: dnsmasq still ends leases of them.
-_MAX_FORMER = 8
+_MAX_FORMER_NETWORKS = 8
 
 #: Names of interfaces that are one plain word for every tool, and no option.
-_INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
-_NUMBER = re.compile(r"[0-9]{1,10}")
+_INTERFACE_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
+_NUMBER_PATTERN = re.compile(r"[0-9]{1,10}")
 #: dnsmasq puts the type of hardware (RFC 2131 section 2, htype) before all but Ethernet's, and before an
 #: empty address. A client chooses the length, up to 16 octets, for Ethernet too.
-_HARDWARE = re.compile(r"[0-9a-f]{2}-|(?:[0-9a-f]{2}-)?[0-9a-f]{2}(?::[0-9a-f]{2}){0,15}")
-_ETHERNET = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
-_OCTETS = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){0,254}")
+_HARDWARE_PATTERN = re.compile(r"[0-9a-f]{2}-|(?:[0-9a-f]{2}-)?[0-9a-f]{2}(?::[0-9a-f]{2}){0,15}")
+_ETHERNET_PATTERN = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
+_OCTETS_PATTERN = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){0,254}")
 #: Identity of an association for DHCPv6; `T` for temporary addresses.
-_IAID = re.compile(r"T?[0-9]{1,10}")
-_KEY = re.compile(r"[0-9a-f]{16}")
-_BOOT_ID = re.compile(r"[0-9a-z]{1,64}")
+_IAID_PATTERN = re.compile(r"T?[0-9]{1,10}")
+_KEY_PATTERN = re.compile(r"[0-9a-f]{16}")
+_BOOT_ID_PATTERN = re.compile(r"[0-9a-z]{1,64}")
 
 #: Readings of the lease file until its content is believed, and seconds between two.
-_READINGS, _PAUSE_SECONDS = 40, 0.025
+_MAX_READINGS, _READING_PAUSE_SECONDS = 40, 0.025
 #: Limits of the program that releases a lease: it sends one datagram, and prints nothing but an error.
 _RELEASE_SECONDS, _MAX_RELEASE_BYTES = 5.0, 1 << 12
 
-_LEASE_LINES = EntryReader(
+_LEASE_READER = EntryReader(
     "dnsmasq",
     "lease",
     "the lines in the lease file of dnsmasq",
     "a session goes on if its address can be read, and all others do",
 )
-_RECORDS = EntryReader(
+_RECORD_READER = EntryReader(
     "dnsmasq",
     "record",
     "the records of leases",
@@ -168,12 +170,12 @@ class LeaseRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_interface(text: str) -> bool:
-    return _INTERFACE.fullmatch(text) is not None
+    return _INTERFACE_PATTERN.fullmatch(text) is not None
 
 
 def parse_mac_address(hardware: str | None) -> str | None:
     """Return the MAC address, or None if the hardware address is not an Ethernet address of six octets."""
-    return hardware if hardware is not None and _ETHERNET.fullmatch(hardware) else None
+    return hardware if hardware is not None and _ETHERNET_PATTERN.fullmatch(hardware) else None
 
 
 def parse_leases(data: bytes) -> dict[str, Lease]:
@@ -204,9 +206,9 @@ def parse_leases(data: bytes) -> dict[str, Lease]:
         expires, identity, client_id = (words[0], words[1], words[4]) if len(words) == 5 else ("", "", "")
         is_v6 = ":" in address
         if not (
-            _NUMBER.fullmatch(expires)
-            and (_IAID if is_v6 else _HARDWARE).fullmatch(identity)
-            and (client_id == "*" or _OCTETS.fullmatch(client_id))
+            _NUMBER_PATTERN.fullmatch(expires)
+            and (_IAID_PATTERN if is_v6 else _HARDWARE_PATTERN).fullmatch(identity)
+            and (client_id == "*" or _OCTETS_PATTERN.fullmatch(client_id))
         ):
             raise UnreadableLease(f"of line {number}, only the address is in the format")
         found[address] = Lease(
@@ -214,7 +216,7 @@ def parse_leases(data: bytes) -> dict[str, Lease]:
         )
 
     # The lines before it may change their number.
-    _LEASE_LINES.read(enumerate(data.split(b"\n")[:-1], 1), keep, name=itemgetter(1))
+    _LEASE_READER.read(enumerate(data.split(b"\n")[:-1], 1), keep, name=itemgetter(1))
     return found
 
 
@@ -227,13 +229,13 @@ def parse_record(data: bytes) -> LeaseRecord:
     except ValueError as error:
         raise UnreadableLease("a record of a lease does not have seven words") from error
     if not (
-        _KEY.fullmatch(key)
-        and _NUMBER.fullmatch(started)
-        and (hardware == "-" or _HARDWARE.fullmatch(hardware))
+        _KEY_PATTERN.fullmatch(key)
+        and _NUMBER_PATTERN.fullmatch(started)
+        and (hardware == "-" or _HARDWARE_PATTERN.fullmatch(hardware))
         and (interface == "-" or is_interface(interface))
-        and _NUMBER.fullmatch(expires)
+        and _NUMBER_PATTERN.fullmatch(expires)
         and state in ("live", "ended", "expired")
-        and (boot_id == "-" or _BOOT_ID.fullmatch(boot_id))
+        and (boot_id == "-" or _BOOT_ID_PATTERN.fullmatch(boot_id))
     ):
         raise UnreadableLease("a record of a lease has a word that is not in its format")
     return LeaseRecord(
@@ -280,7 +282,7 @@ class DnsmasqDaemon(SourceDaemon):
         return cls(systemd, files, is_source=is_source)
 
     def __init__(
-        self, systemd: Systemd, files: PlacedFiles, *, is_source: bool, leases: Path = LEASES
+        self, systemd: Systemd, files: PlacedFiles, *, is_source: bool, leases: Path = LEASE_FILE
     ) -> None:
         self._systemd = systemd
         self._files = files
@@ -290,7 +292,7 @@ class DnsmasqDaemon(SourceDaemon):
 
     def create_source(self, configuration: Configuration, clock: Clock) -> "DnsmasqSource":
         self._prefixes.configure(configuration)
-        return DnsmasqSource(LEASES, PID_FILE, RECORDS, clock, self._prefixes)
+        return DnsmasqSource(LEASE_FILE, PID_FILE, RECORDS_FOLDER, clock, self._prefixes)
 
     def render(self, configuration: Configuration) -> Rendered:
         """Render one DHCP range for all VLANs. Until a commit is confirmed, clients can renew a lease from
@@ -299,13 +301,13 @@ class DnsmasqDaemon(SourceDaemon):
         so that their leases can end."""
         demux = configuration.demux
         name_prefixes = [prefix for trunk in demux.trunks for prefix in demux.name_prefixes(trunk)]
-        before = self._files.read(_FILE) or ""
+        before = self._files.read(_FILE_NAME) or ""
         former_name_prefixes = [
-            prefix for prefix in _NAME_PREFIX.findall(before) if prefix not in name_prefixes
+            prefix for prefix in _NAME_PREFIX_PATTERN.findall(before) if prefix not in name_prefixes
         ]
         if not self._is_source or not (name_prefixes or former_name_prefixes):
             return {}
-        given = [IPv4Network("/".join(found), strict=False) for found in _NETWORK.findall(before)]
+        given = [IPv4Network("/".join(found), strict=False) for found in _NETWORK_PATTERN.findall(before)]
         shared = SharedRange.of(configuration)
         first, last = shared.dhcp
         held = get_former_range(configuration)
@@ -316,8 +318,10 @@ class DnsmasqDaemon(SourceDaemon):
             first=first,
             last=last,
             name_prefixes=name_prefixes,
-            former_name_prefixes=former_name_prefixes[:_MAX_FORMER],
-            former_networks=[each for each in given if each not in (shared.network, held)][:_MAX_FORMER],
+            former_name_prefixes=former_name_prefixes[:_MAX_FORMER_NETWORKS],
+            former_networks=[each for each in given if each not in (shared.network, held)][
+                :_MAX_FORMER_NETWORKS
+            ],
             held=held,
             held_leases=held_leases,
             # Subscribers of PPPoE have these.
@@ -328,12 +332,12 @@ class DnsmasqDaemon(SourceDaemon):
             renewal=_UNCONFIRMED_RENEWAL_SECONDS,
             rebinding=_UNCONFIRMED_REBINDING_SECONDS,
             ra_name_prefixes=[*(f"{prefix}." for prefix in name_prefixes), "ppp"],
-            ra_time=_PREFIX_SECONDS,
-            leases=LEASES,
+            ra_time=_PREFIX_LIFETIME_SECONDS,
+            leases=LEASE_FILE,
             pid_file=PID_FILE,
-            script=SCRIPT,
+            script=SCRIPT_FILE,
         )
-        return {_FILE: text}
+        return {_FILE_NAME: text}
 
     def _find_held_leases(
         self, held: IPv4Network, network: IPv4Network, before: str
@@ -347,7 +351,9 @@ class DnsmasqDaemon(SourceDaemon):
             parsed = IPv4Address(address)
             return parsed in held and parsed not in network
 
-        if found := [(mac, address) for mac, address in _HELD.findall(before) if is_held(address)]:
+        if found := [
+            (mac, address) for mac, address in _HELD_LEASE_PATTERN.findall(before) if is_held(address)
+        ]:
             return found
         return sorted(
             (mac, lease.address)
@@ -361,13 +367,13 @@ class DnsmasqDaemon(SourceDaemon):
         step = "read the leases of dnsmasq"
         before: bytes | None = None
         try:
-            for _ in range(_READINGS):
+            for _ in range(_MAX_READINGS):
                 data = self._leases.read_bytes()
                 # dnsmasq empties the file before it writes the file anew.
                 if data == before:
                     return parse_leases(data)
                 before = data
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(_READING_PAUSE_SECONDS)
         except FileNotFoundError:
             # dnsmasq has never run.
             return {}
@@ -376,39 +382,39 @@ class DnsmasqDaemon(SourceDaemon):
         raise StepFailed(step, f"{self._leases} changes all the time")
 
     def verify(self, rendered: Rendered) -> None:
-        if _FILE in rendered:
-            check_lines(_FILE, rendered[_FILE], _FORM)
+        if _FILE_NAME in rendered:
+            check_lines(_FILE_NAME, rendered[_FILE_NAME], _LINE_PATTERN)
 
     def apply(
         self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: Rollback
     ) -> None:
-        text, before = rendered.get(_FILE), self._files.read(_FILE)
+        text, before = rendered.get(_FILE_NAME), self._files.read(_FILE_NAME)
         if text != before:
-            rollback.add(partial(self._run_with, before, limits.put_back))
+            rollback.add(partial(self._restart_with_file, before, limits.put_back))
         rollback.add(self._prefixes.configure(configuration))
         if text != before:
-            self._run_with(text, limits.apply)
+            self._restart_with_file(text, limits.apply)
         elif text is not None:
-            self._systemd.with_limit(limits.apply).start(_UNIT)
+            self._systemd.with_limit(limits.apply).start(_UNIT_NAME)
 
     def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         """Return RESTART if dnsmasq would restart, start or stop, or else None."""
-        return ServiceAction.RESTART if rendered.get(_FILE) != self._files.read(_FILE) else None
+        return ServiceAction.RESTART if rendered.get(_FILE_NAME) != self._files.read(_FILE_NAME) else None
 
-    def _run_with(self, text: str | None, limit: TimeLimit) -> None:
+    def _restart_with_file(self, text: str | None, limit: TimeLimit) -> None:
         """Restart dnsmasq with a configuration file, or stop dnsmasq if the text is None. The file exists as
         long as dnsmasq may run."""
         systemd = self._systemd.with_limit(limit)
         if text is None:
-            systemd.stop(_UNIT)
-            self._files.place(_FILE, None)
+            systemd.stop(_UNIT_NAME)
+            self._files.place(_FILE_NAME, None)
         else:
-            self._files.place(_FILE, text)
-            systemd.restart(_UNIT)
+            self._files.place(_FILE_NAME, text)
+            systemd.restart(_UNIT_NAME)
 
 
 #: Leases with their records.
-_Live: TypeAlias = list[tuple[Lease, LeaseRecord]]
+_LiveLeases: TypeAlias = list[tuple[Lease, LeaseRecord]]
 
 
 class DnsmasqSource(Source):
@@ -426,7 +432,7 @@ class DnsmasqSource(Source):
         self._records = LeaseRecords(records, clock)
         self._clock = clock
         self._prefix_of = prefix_of
-        self._sweep = threading.Lock()
+        self._sweep_lock = threading.Lock()
         #: The content of the lease file that was believed last.
         self._data: bytes | None = None
         self._leases: dict[str, Lease] = {}
@@ -440,8 +446,8 @@ class DnsmasqSource(Source):
     def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
         """Return the sessions of all leases whose record has a VLAN. A lease without a readable record has no
         key, and is not listed."""
-        with self._sweep:
-            records, live = self._read_live()
+        with self._sweep_lock:
+            records, live = self._read_live_leases()
             now = self._clock.wall()
             over = {record.key for lease, record in live if lease.has_ended(now)}
             self._expired = over | {record.key for record in records.values() if record.state == "expired"}
@@ -459,26 +465,26 @@ class DnsmasqSource(Source):
         """Return the access interfaces with a lease that has not ended. The leases are read from disk, so
         dnsmasq need not run. Return an empty set if the lease file does not exist. Raises SourceUnavailable
         if the lease file cannot be read."""
-        with self._sweep:
+        with self._sweep_lock:
             try:
                 data = self._read_lease_file()
             except SourceUnavailable as error:
                 if isinstance(error.__cause__, FileNotFoundError):
                     return set()
                 raise
-            live, now = _match(self._parse(data), self._records.read()), self._clock.wall()
+            live, now = _match_records(self._parse(data), self._records.read()), self._clock.wall()
         return {record.interface for lease, record in live if record.interface and not lease.has_ended(now)}
 
     def terminate(self, session: SourceSession) -> None:
         """Request the end by `dhcp_release` of Debian's dnsmasq-utils, which sends a DHCPRELEASE to dnsmasq.
         The subscriber's device gets no message: the device keeps its address until the next renewal, which
         starts a new session."""
-        with self._sweep:
-            _, live = self._read_live()
+        with self._sweep_lock:
+            _, live = self._read_live_leases()
         for lease, record in live:
             if record.key == session.key and record.interface and record.hardware and not lease.is_v6:
                 with self._terminations.note(session.key):
-                    _release(record.interface, lease.address, record.hardware, lease.client_id)
+                    _release_lease(record.interface, lease.address, record.hardware, lease.client_id)
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """Refuse PPPoE, and do nothing for DHCP. dnsmasq serves each interface in its options as soon as the
@@ -505,7 +511,7 @@ class DnsmasqSource(Source):
         reasons = {key: "session_timeout" if key in self._expired else UNKNOWN for key in keys}
         return {key: SourceEnd(self._terminations.find_reason(key, reasons[key])) for key in keys}
 
-    def _read_live(self) -> tuple[Mapping[str, LeaseRecord], _Live]:
+    def _read_live_leases(self) -> tuple[Mapping[str, LeaseRecord], _LiveLeases]:
         """Return all records by address, and the leases that have a live record. Raises SourceUnavailable if
         dnsmasq does not run."""
         records = self._read()
@@ -517,7 +523,7 @@ class DnsmasqSource(Source):
             raise SourceUnavailable("dnsmasq is not running") from error
         if command != b"dnsmasq\n":
             raise SourceUnavailable("dnsmasq is not running")
-        return records, _match(self._leases, records)
+        return records, _match_records(self._leases, records)
 
     def _read(self) -> Mapping[str, LeaseRecord]:
         """Return the records of the script, and set `_leases` to the leases at the same time.
@@ -528,7 +534,7 @@ class DnsmasqSource(Source):
         recorded all ends: on a full disk, the leases are only in the memory of dnsmasq.
         """
         before: bytes | None = None
-        for _ in range(_READINGS):
+        for _ in range(_MAX_READINGS):
             data = self._read_lease_file()
             records = self._records.read()
             if data in (self._data, before):
@@ -537,7 +543,7 @@ class DnsmasqSource(Source):
                 if missing <= self._without_lease:
                     break
             before = data
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(_READING_PAUSE_SECONDS)
         else:
             leases = self._parse(data)
             missing = _find_missing(records, leases)
@@ -563,7 +569,7 @@ class DnsmasqSource(Source):
 
 #: Inode and time of the last change of a file, and its record, or the reason why it cannot be read. The
 #: script replaces whole files.
-_Cached: TypeAlias = tuple[tuple[int, int], LeaseRecord | str]
+_CachedRecord: TypeAlias = tuple[tuple[int, int], LeaseRecord | str]
 
 
 class LeaseRecords:
@@ -573,7 +579,7 @@ class LeaseRecords:
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
         self._clock = clock
-        self._cache: dict[str, _Cached] = {}
+        self._cache: dict[str, _CachedRecord] = {}
 
     def read(self) -> dict[str, LeaseRecord]:
         """Return the readable records by address. Raises SourceUnavailable if the folder cannot be read."""
@@ -590,9 +596,9 @@ class LeaseRecords:
         except OSError as error:
             raise SourceUnavailable(f"cannot read the records in {self._folder}: {error}") from error
         self._cache = found
-        return dict(_RECORDS.read(found.items(), _require_readable, name=itemgetter(0)))
+        return dict(_RECORD_READER.read(found.items(), _require_readable, name=itemgetter(0)))
 
-    def _read_entry(self, entry: "os.DirEntry[str]") -> _Cached | None:
+    def _read_entry(self, entry: "os.DirEntry[str]") -> _CachedRecord | None:
         """Return the record in a file, from the cache if the file is unchanged. Return None if the script has
         removed the file meanwhile."""
         try:
@@ -615,7 +621,7 @@ class LeaseRecords:
         return replace(record, key=key, started_at=max(record.started_at, int(self._clock.boot_time())))
 
 
-def _require_readable(cached: tuple[str, _Cached]) -> tuple[str, LeaseRecord]:
+def _require_readable(cached: tuple[str, _CachedRecord]) -> tuple[str, LeaseRecord]:
     """Return an address with its record. Raises UnreadableLease if the record could not be read."""
     address, (_, record) = cached
     if isinstance(record, str):
@@ -623,7 +629,7 @@ def _require_readable(cached: tuple[str, _Cached]) -> tuple[str, LeaseRecord]:
     return address, record
 
 
-def _match(leases: Mapping[str, Lease], records: Mapping[str, LeaseRecord]) -> _Live:
+def _match_records(leases: Mapping[str, Lease], records: Mapping[str, LeaseRecord]) -> _LiveLeases:
     """Return each lease with its live record. A record of another client, which had the address before, does
     not belong to the lease."""
     return [
@@ -638,10 +644,10 @@ def _match(leases: Mapping[str, Lease], records: Mapping[str, LeaseRecord]) -> _
 def _find_missing(records: Mapping[str, LeaseRecord], leases: Mapping[str, Lease]) -> set[str]:
     """Return the keys of the live records that have no lease."""
     live = {record.key for record in records.values() if record.state == "live"}
-    return live - {record.key for _, record in _match(leases, records)}
+    return live - {record.key for _, record in _match_records(leases, records)}
 
 
-def _make_sessions(live: _Live) -> Iterator[SourceSession]:
+def _make_sessions(live: _LiveLeases) -> Iterator[SourceSession]:
     ipv6 = {(record.hardware, record.interface): lease.address for lease, record in live if lease.is_v6}
     for lease, record in live:
         if lease.is_v6 or record.hardware is None or record.interface is None:
@@ -660,7 +666,7 @@ def _make_sessions(live: _Live) -> Iterator[SourceSession]:
         )
 
 
-def _release(interface: str, address: str, hardware: str, client_id: str | None) -> None:
+def _release_lease(interface: str, address: str, hardware: str, client_id: str | None) -> None:
     command = ["dhcp_release", interface, address, hardware, *([client_id] if client_id else [])]
     try:
         ended = run(command, seconds=_RELEASE_SECONDS, max_bytes=_MAX_RELEASE_BYTES)

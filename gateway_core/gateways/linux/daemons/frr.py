@@ -68,62 +68,64 @@ _MARK_NAME = "access-list gateway-core"
 #: Line without effect in FRR. An older version had another remark.
 MARK = f"{_MARK_NAME} remark The gateway replaces router bgp and what is named gateway-"
 #: Tag of the gateway's static routes: FRR gives routes no name.
-_TAG = 4_200_140_140
-_NAMED = re.compile(
+_ROUTE_TAG = 4_200_140_140
+_OWN_LINE_PATTERN = re.compile(
     r"(access-list|ip prefix-list|ipv6 prefix-list|route-map) gateway-"
-    rf"|(ip|ipv6) route \S+ reject tag {_TAG} "
+    rf"|(ip|ipv6) route \S+ reject tag {_ROUTE_TAG} "
 )
 #: The default instance, and none of a VRF or a view.
-_BGP = re.compile(r"router bgp \d+")
+_BGP_PATTERN = re.compile(r"router bgp \d+")
 #: Lines that an older version rendered with other names. All else in its file is FRR's own, such as
 #: `hostname`.
-_RENDERED = re.compile(r"(ip prefix-list|ipv6 prefix-list|route-map) \S")
-_VRF = "vrf "
+_OLD_NAME_PATTERN = re.compile(r"(ip prefix-list|ipv6 prefix-list|route-map) \S")
+_VRF_PREFIX = "vrf "
 #: The ends of a context and of the whole.
-_EXIT, _END = re.compile(r"exit(-[a-z-]+)?"), "end"
+_EXIT_PATTERN, _END_LINE = re.compile(r"exit(-[a-z-]+)?"), "end"
 #: Words before a secret, which is the rest of the line.
-_SECRET = re.compile(r"\b(password|secret|md5|authentication-key|key-string|authentication string)\b .+")
+_SECRET_PATTERN = re.compile(
+    r"\b(password|secret|md5|authentication-key|key-string|authentication string)\b .+"
+)
 #: Lines in a message.
-_MAX_SHOWN = 5
+_MAX_SHOWN_LINES = 5
 
-_FILE, _SETTINGS = "frr.conf", "vtysh.conf"
-_TEMPLATE = load_template(_FILE)
+_FILE_NAME, _SETTINGS_NAME = "frr.conf", "vtysh.conf"
+_TEMPLATE = load_template(_FILE_NAME)
 
 #: Bytes of FRR's output: a configuration, a summary with about 1,000 for each neighbour, and anything else.
-_MAX_CONFIGURATION_BYTES, _MAX_SUMMARY_BYTES, _MAX_BYTES = 16 * 2**20, 2**22, 1 << 16
+_MAX_CONFIGURATION_BYTES, _MAX_SUMMARY_BYTES, _MAX_OUTPUT_BYTES = 16 * 2**20, 2**22, 1 << 16
 #: Seconds for a check of the file, to mark the running configuration, and to reach a daemon.
 _CHECK_SECONDS, _MARK_SECONDS, _CONNECT_SECONDS = 5.0, 10.0, 1.0
 
-_STEP = "apply frr.conf to FRR"
-_READ = "read the running configuration of FRR"
-_SAVE = "save the configuration of FRR"
-_SUMMARY = "read the BGP summary of FRR"
+_APPLY_STEP = "apply frr.conf to FRR"
+_READ_STEP = "read the running configuration of FRR"
+_SAVE_STEP = "save the configuration of FRR"
+_SUMMARY_STEP = "read the BGP summary of FRR"
 
 #: Runs until the difference is empty. One may leave something, and the next complain while it removes that:
 #: after `router bgp`, FRR reads the line `vrf cgnat` as `vrf-policy cgnat`, which brings `vnc defaults` too.
-_MAX_RUNS = 3
+_MAX_RELOAD_RUNS = 3
 #: Settings of vtysh itself, which it has from vtysh.conf and from the system.
-_OF_VTYSH = re.compile(r"(no )?(hostname|service integrated-vtysh-config|username)\b.*")
-_TEST, _RELOAD = "--test", "--reload"
+_VTYSH_SETTING_PATTERN = re.compile(r"(no )?(hostname|service integrated-vtysh-config|username)\b.*")
+_TEST_OPTION, _RELOAD_OPTION = "--test", "--reload"
 #: vtysh names a line of the file, or the text of a line that a daemon refuses after it.
-_BAD_SYNTAX = re.compile(r"line (\d{1,9}): % ([A-Za-z ]+)")
-_BAD_VALUE = re.compile(r"Failure to communicate\[\d+\] to [a-z0-9]+, line: *([ -~]+)")
-_COMPLAINT = re.compile(r"^% *([ -~]+)", re.MULTILINE)
-_EXITING = re.compile(r"^Exiting: *([ -~]+)", re.MULTILINE)
-_NO_DAEMON = "failed to connect to any daemons"
-_FATAL = re.compile(r"(?:ERROR|WARNING)\S*: *([ -~]+)")
+_BAD_SYNTAX_PATTERN = re.compile(r"line (\d{1,9}): % ([A-Za-z ]+)")
+_BAD_VALUE_PATTERN = re.compile(r"Failure to communicate\[\d+\] to [a-z0-9]+, line: *([ -~]+)")
+_COMPLAINT_PATTERN = re.compile(r"^% *([ -~]+)", re.MULTILINE)
+_EXITING_PATTERN = re.compile(r"^Exiting: *([ -~]+)", re.MULTILINE)
+_NO_DAEMON_TEXT = "failed to connect to any daemons"
+_FATAL_PATTERN = re.compile(r"(?:ERROR|WARNING)\S*: *([ -~]+)")
 #: A refusal of a check. Its status is 0 if the first line of a context fails: of the `exit`s that follow, one
 #: leaves the configuration, and the next one vtysh.
-_REFUSED = re.compile(r"line \d+: [ -~]{1,200}")
+_REFUSAL_PATTERN = re.compile(r"line \d+: [ -~]{1,200}")
 
-_BFD = re.compile(r"^ neighbor \S+ bfd$", re.MULTILINE)
+_BFD_PATTERN = re.compile(r"^ neighbor \S+ bfd$", re.MULTILINE)
 _BFD_REMEDY = "set bfdd=yes in /etc/frr/daemons, and restart FRR"
-_BGPD = re.compile(r"^\s*bgpd=[\"']?(\w*)", re.MULTILINE)
+_BGPD_PATTERN = re.compile(r"^\s*bgpd=[\"']?(\w*)", re.MULTILINE)
 
-_FAMILIES = EntryReader(
+_FAMILY_READER = EntryReader(
     "frr", "family", "the address families in FRR's BGP summary", "its neighbours count as not established"
 )
-_NEIGHBOURS = EntryReader(
+_NEIGHBOUR_READER = EntryReader(
     "frr", "neighbor", "the neighbours in FRR's BGP summary", "such a one counts as not established"
 )
 
@@ -151,9 +153,9 @@ class FrrRefused(StepFailed):
     or empty if FRR names no line. `number` is its line number in frr.conf, from 1."""
 
     def __init__(self, reason: str, line: str = "", number: int | None = None) -> None:
-        place = f"line {number} of {_FILE}" if number else _FILE
+        place = f"line {number} of {_FILE_NAME}" if number else _FILE_NAME
         named = f"{place} ({hide_secret(line)})" if line else place
-        super().__init__(_STEP, f"FRR refuses {named}: {hide_secret(reason)}")
+        super().__init__(_APPLY_STEP, f"FRR refuses {named}: {hide_secret(reason)}")
 
 
 class ForeignBgp(StepFailed):
@@ -164,7 +166,7 @@ class ForeignBgp(StepFailed):
         self.lines = lines
         lost = summarize_lines(lines)
         super().__init__(
-            _STEP, f"FRR has a BGP instance that is not the gateway's, and would lose: {lost}. {REMEDY}"
+            _APPLY_STEP, f"FRR has a BGP instance that is not the gateway's, and would lose: {lost}. {REMEDY}"
         )
 
 
@@ -211,7 +213,7 @@ class FrrDaemon(ServiceDaemon):
     def find_lacks(cls, root: Path) -> Iterator[Lack]:
         daemons = root / "etc/frr/daemons"
         # The file comes with FRR. A shell reads it: the last value counts.
-        if daemons.exists() and _BGPD.findall(daemons.read_text(errors="replace"))[-1:] != ["yes"]:
+        if daemons.exists() and _BGPD_PATTERN.findall(daemons.read_text(errors="replace"))[-1:] != ["yes"]:
             edit = r"sed -i '/^\s*bgpd=/d' /etc/frr/daemons && echo bgpd=yes >> /etc/frr/daemons"
             yield Lack("setting in /etc/frr/daemons: bgpd=yes", f"{edit} && systemctl restart frr")
 
@@ -224,33 +226,35 @@ class FrrDaemon(ServiceDaemon):
 
     def render(self, configuration: Configuration) -> Rendered:
         families = [*_make_families(configuration)]
-        return {_FILE: fill_template(_TEMPLATE, configuration, mark=MARK, tag=_TAG, families=families)}
+        return {
+            _FILE_NAME: fill_template(_TEMPLATE, configuration, mark=MARK, tag=_ROUTE_TAG, families=families)
+        }
 
     def verify(self, rendered: Rendered) -> None:
         """Check the rendered file, also with FRR's own parser if FRR is installed. Raises CheckFailed if FRR
         refuses the file."""
-        check_lines(_FILE, rendered[_FILE])
+        check_lines(_FILE_NAME, rendered[_FILE_NAME])
         program = self._folders.programs / "vtysh"
         if not program.exists():
             return
         try:
-            with _write_draft(self._folders, rendered[_FILE]) as draft:
+            with _write_draft(self._folders, rendered[_FILE_NAME]) as draft:
                 command = [str(program), "--dryrun", "--inputfile", str(draft)]
-                ended = run(command, seconds=_CHECK_SECONDS, max_bytes=_MAX_BYTES)
+                ended = run(command, seconds=_CHECK_SECONDS, max_bytes=_MAX_OUTPUT_BYTES)
         except ProgramFailed as error:
             raise CheckFailed("vtysh did not reply") from error
-        found = _REFUSED.search((ended.output + ended.errors).decode("ascii", "replace"))
+        found = _REFUSAL_PATTERN.search((ended.output + ended.errors).decode("ascii", "replace"))
         if ended.status or found:
             reason = hide_secret(found.group()) if found else "no reason given"
-            raise CheckFailed(f"FRR refuses {_FILE}: {reason}")
+            raise CheckFailed(f"FRR refuses {_FILE_NAME}: {reason}")
 
     def apply(
         self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: Rollback
     ) -> None:
-        text = rendered[_FILE]
+        text = rendered[_FILE_NAME]
         if text == self._applied:
             return
-        before = self._files.read(_FILE)
+        before = self._files.read(_FILE_NAME)
         try:
             self._run_with(text, limits, before)
         except FrrAbsent as error:
@@ -260,19 +264,19 @@ class FrrDaemon(ServiceDaemon):
                 "FRR is not running, and the commit skips it, as the configuration has no BGP: %s", error
             )
             # `preview_action` compares the next configuration with this file.
-            rollback.add(self._files.place(_FILE, text))
+            rollback.add(self._files.place(_FILE_NAME, text))
         else:
             back = replace(limits, apply=limits.put_back)
             rollback.add(lambda: self._run_with(before, back, text))
 
     def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
-        return ServiceAction.RELOAD if rendered[_FILE] != self._files.read(_FILE) else None
+        return ServiceAction.RELOAD if rendered[_FILE_NAME] != self._files.read(_FILE_NAME) else None
 
     def _run_with(self, text: str | None, limits: CommitLimits, before: str | None) -> None:
         self._applied, self.foreign = None, ()
         with Rollback() as rollback:
             # First: a full disk must not be found when FRR has changed.
-            rollback.add(self._files.place(_FILE, text))
+            rollback.add(self._files.place(_FILE_NAME, text))
             try:
                 FrrConfiguration(self._folders, limits).apply(text or "", before or "")
             except ForeignBgp as error:
@@ -310,16 +314,16 @@ class FrrConfiguration:
         if lines := own.find_foreign(before):
             raise ForeignBgp(lines)
         # bgpd takes the line all the same, and the neighbour is not watched.
-        if (watched := _BFD.search(text)) and not (self._folders.sockets / "bfdd.vty").exists():
+        if (watched := _BFD_PATTERN.search(text)) and not (self._folders.sockets / "bfdd.vty").exists():
             raise FrrRefused(f"bfdd does not run: {_BFD_REMEDY}", watched.group().strip())
         with _write_draft(self._folders, own.merge(before)) as draft:
             changes = self._compare(draft, text)
             if strange := [each for each in (*changes.removed, *changes.added) if not own.is_own(each)]:
                 line = hide_secret(_make_printable(strange[0]))
-                raise FrrUnavailable(_STEP, f"frr-reload.py would change {line} too")
+                raise FrrUnavailable(_APPLY_STEP, f"frr-reload.py would change {line} too")
             dead = _find_dead_daemon(self._folders.sockets)
             if dead and changes:
-                raise FrrUnavailable(_STEP, f"{dead} does not run, and FRR would forget its lines")
+                raise FrrUnavailable(_APPLY_STEP, f"{dead} does not run, and FRR would forget its lines")
             try:
                 self._apply_difference(draft, text, changes)
                 if not dead:
@@ -336,17 +340,17 @@ class FrrConfiguration:
             with _write_draft(self._folders, before) as draft:
                 way_back._apply_difference(draft, before, way_back._compare(draft, before))
         except StepFailed as error:
-            raise StepFailed(_STEP, f"{cause.reason}. FRR is not as before: {error}") from error
+            raise StepFailed(_APPLY_STEP, f"{cause.reason}. FRR is not as before: {error}") from error
 
     def _apply_difference(self, draft: Path, text: str, left: FrrDifference) -> None:
         """Run frr-reload.py until the difference is empty, or until a run changes nothing. `left` is the
         difference before the first run. Raises FrrRefused if a difference stays: then a part of the changes
         may be applied."""
         refusal = None
-        for _ in range(_MAX_RUNS if left else 0):
+        for _ in range(_MAX_RELOAD_RUNS if left else 0):
             try:
                 self._remove_secrets(draft, left)
-                self._reload(_RELOAD, draft, text)
+                self._reload(_RELOAD_OPTION, draft, text)
             except FrrRefused as error:
                 refusal = error
             before, left = left, self._compare(draft, text)
@@ -356,7 +360,7 @@ class FrrConfiguration:
             # An addition tells more than what it replaces.
             command = (left.added or left.removed)[0].splitlines()[-1]
             reason = "it has no effect, or the daemon that it is for does not run"
-            raise refusal or _refuse_line(reason, command, text)
+            raise refusal or _make_refusal(reason, command, text)
 
     def _remove_secrets(self, draft: Path, left: FrrDifference) -> None:
         """Remove the lines with a secret by a command file for vtysh. frr-reload.py would pass each removed
@@ -368,24 +372,24 @@ class FrrConfiguration:
         try:
             file.write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
         except OSError as error:
-            raise FrrUnavailable(_STEP, f"cannot write its draft: {error.strerror}") from error
-        ended = self._run(_STEP, [*self._folders.vtysh, "-f", str(file)])
+            raise FrrUnavailable(_APPLY_STEP, f"cannot write its draft: {error.strerror}") from error
+        ended = self._run(_APPLY_STEP, [*self._folders.vtysh, "-f", str(file)])
         if ended.status:
             raise _make_error(ended, "".join(lines))
 
     def _read_running(self) -> str:
         """Return the running configuration, in the format that FRR reads."""
-        ended = self._run(_READ, [*self._folders.vtysh, "-c", "show running-config no-header"])
+        ended = self._run(_READ_STEP, [*self._folders.vtysh, "-c", "show running-config no-header"])
         if ended.status:
             # The output is no reason: it may have passwords.
             reason = _find_last_line(ended.errors) or f"vtysh ended with status {ended.status}"
-            kind = FrrAbsent if _NO_DAEMON in reason else FrrUnavailable
-            raise kind(_READ, reason)
+            kind = FrrAbsent if _NO_DAEMON_TEXT in reason else FrrUnavailable
+            raise kind(_READ_STEP, reason)
         # A description has any bytes.
         return ended.output.decode("utf-8", "surrogateescape")
 
     def _compare(self, draft: Path, text: str) -> FrrDifference:
-        printed = self._reload(_TEST, draft, text).decode(errors="replace")
+        printed = self._reload(_TEST_OPTION, draft, text).decode(errors="replace")
         head, _, added = printed.partition("\nLines To Add\n")
         _, _, removed = head.partition("\nLines To Delete\n")
         return FrrDifference(tuple(_parse_commands(removed)), tuple(_parse_commands(added)))
@@ -398,7 +402,7 @@ class FrrConfiguration:
         command += ["--bindir", str(folders.programs), "--vty_socket", str(folders.sockets)]
         # Unless it is in `confdir`, letter by letter, FRR overwrites that folder's frr.conf with what runs.
         command += ["--confdir", str(draft.parent), "--rundir", str(draft.parent), str(draft)]
-        ended = self._run(_STEP, command)
+        ended = self._run(_APPLY_STEP, command)
         if ended.status:
             raise _make_error(ended, text)
         return ended.output
@@ -415,9 +419,9 @@ class FrrConfiguration:
 
     def _save(self) -> None:
         # FRR writes its file itself: the core may not, and FRR may have a file for each daemon.
-        ended = self._run(_SAVE, [*self._folders.vtysh, "-c", "write memory"])
+        ended = self._run(_SAVE_STEP, [*self._folders.vtysh, "-c", "write memory"])
         if ended.status or b"[OK]" not in ended.output:
-            raise FrrUnavailable(_SAVE, _find_last_line(ended.errors) or "FRR gives no reason")
+            raise FrrUnavailable(_SAVE_STEP, _find_last_line(ended.errors) or "FRR gives no reason")
 
 
 def _make_families(configuration: Configuration) -> Iterator[Mapping[str, Any]]:
@@ -438,9 +442,9 @@ def _make_families(configuration: Configuration) -> Iterator[Mapping[str, Any]]:
         else:
             announced = [f"permit {network}" for network in networks]
         # A neighbour must not have the subscribers' addresses.
-        accepted = [f"deny {_format_within(network)}" for network in networks]
+        accepted = [f"deny {_format_with_le(network)}" for network in networks]
         accepted += [
-            f"permit {_format_within(network) if network.prefixlen else network}"
+            f"permit {_format_with_le(network) if network.prefixlen else network}"
             for network in bgp.accept
             if network.version == version
         ]
@@ -461,10 +465,10 @@ def _permit_sessions(network: IPv4Network | IPv6Network) -> str:
     """Return the prefix-list entry that permits the routes of sessions in a network: host routes for IPv4,
     routes of any length for IPv6."""
     has_hosts = network.version == 4 and network.prefixlen < network.max_prefixlen
-    return f"permit {network} ge 32" if has_hosts else f"permit {_format_within(network)}"
+    return f"permit {network} ge 32" if has_hosts else f"permit {_format_with_le(network)}"
 
 
-def _format_within(network: IPv4Network | IPv6Network) -> str:
+def _format_with_le(network: IPv4Network | IPv6Network) -> str:
     longest = network.max_prefixlen
     return f"{network} le {longest}" if network.prefixlen < longest else str(network)
 
@@ -486,19 +490,19 @@ class BgpReader:
         try:
             ended = run(command, seconds=self._seconds, max_bytes=_MAX_SUMMARY_BYTES)
         except ProgramFailed as error:
-            raise FrrUnavailable(_SUMMARY, str(error)) from error
+            raise FrrUnavailable(_SUMMARY_STEP, str(error)) from error
         if ended.status:
             said = _find_last_line(ended.output + b"\n" + ended.errors)
-            raise FrrUnavailable(_SUMMARY, f"bgpd: {said or f'vtysh ended with status {ended.status}'}")
+            raise FrrUnavailable(_SUMMARY_STEP, f"bgpd: {said or f'vtysh ended with status {ended.status}'}")
         try:
             # A neighbour chooses its host name, and FRR prints its bytes as they came.
             printed = msgspec.json.decode(ended.output.decode(errors="replace"), type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError) as error:
             reason = f"its reply is not as expected: {_make_printable(str(error))}"
-            raise FrrUnavailable(_SUMMARY, reason) from error
-        families = dict(_FAMILIES.read(printed.items(), _parse_family, name=itemgetter(0)))
+            raise FrrUnavailable(_SUMMARY_STEP, reason) from error
+        families = dict(_FAMILY_READER.read(printed.items(), _parse_family, name=itemgetter(0)))
         if printed and not families:
-            raise FrrUnreadable(_SUMMARY, "its reply has no address family that can be read")
+            raise FrrUnreadable(_SUMMARY_STEP, "its reply has no address family that can be read")
         return families
 
 
@@ -510,7 +514,7 @@ def _parse_family(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
         raise UnreadableEntry("an address family is no object with neighbours")
     if "peers" not in about:
         return item
-    peers = _NEIGHBOURS.read(about["peers"].items(), _parse_neighbour, name=itemgetter(0), place=name)
+    peers = _NEIGHBOUR_READER.read(about["peers"].items(), _parse_neighbour, name=itemgetter(0), place=name)
     return name, {**about, "peers": dict(peers)}
 
 
@@ -526,27 +530,27 @@ def find_foreign_bgp(folders: FrrFolders, former: str) -> tuple[str, ...]:
     empty tuple if the file does not exist. `former` is the configuration that the gateway wrote last. Raises
     OSError."""
     try:
-        text = (folders.configuration / _FILE).read_text(errors="replace")
+        text = (folders.configuration / _FILE_NAME).read_text(errors="replace")
     except FileNotFoundError:
         return ()
-    return _find_foreign(text, former)
+    return _find_foreign_lines(text, former)
 
 
 def take_over(folders: FrrFolders) -> tuple[Path, bool]:
     """Mark the BGP instance as the gateway's, in frr.conf and in a running FRR. Return the path of a backup
     of frr.conf, and True if the running FRR has accepted the mark. Raises OSError if a file cannot be read or
     written."""
-    file = folders.configuration / _FILE
-    copy, number = file.with_name(f"{_FILE}.before-gateway"), 1
+    file = folders.configuration / _FILE_NAME
+    copy, number = file.with_name(f"{_FILE_NAME}.before-gateway"), 1
     while copy.exists():
-        copy, number = file.with_name(f"{_FILE}.before-gateway.{number}"), number + 1
+        copy, number = file.with_name(f"{_FILE_NAME}.before-gateway.{number}"), number + 1
     shutil.copy2(file, copy)
     # In place: the file is FRR's, which writes to it.
     with file.open("a") as appended:
         appended.write(f"\n{MARK}\n")
     try:
         command = [*folders.vtysh, "-c", "configure terminal", "-c", MARK]
-        return copy, run(command, seconds=_MARK_SECONDS, max_bytes=_MAX_BYTES).status == 0
+        return copy, run(command, seconds=_MARK_SECONDS, max_bytes=_MAX_OUTPUT_BYTES).status == 0
     except ProgramFailed:
         return copy, False
 
@@ -590,11 +594,11 @@ def _write_draft(folders: FrrFolders, text: str) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="frr-")))
-            (folder / _SETTINGS).symlink_to(folders.configuration.absolute() / _SETTINGS)
-            draft = folder / _FILE
+            (folder / _SETTINGS_NAME).symlink_to(folders.configuration.absolute() / _SETTINGS_NAME)
+            draft = folder / _FILE_NAME
             draft.write_bytes(text.encode("utf-8", "surrogateescape"))
         except OSError as error:
-            raise FrrUnavailable(_STEP, f"cannot write its draft: {error.strerror}") from error
+            raise FrrUnavailable(_APPLY_STEP, f"cannot write its draft: {error.strerror}") from error
         yield draft
 
 
@@ -604,29 +608,31 @@ def _parse_commands(printed: str) -> Iterator[str]:
     # The first line underlines the section's name. FRR 10 leaves a context by a line of its own.
     lines = [line for line in printed.strip("\n").splitlines()[1:] if line.strip() != "exit"]
     commands = re.split(r"\n(?! )", "\n".join(lines))
-    return (each for each in commands if each and not _OF_VTYSH.fullmatch(each))
+    return (each for each in commands if each and not _VTYSH_SETTING_PATTERN.fullmatch(each))
 
 
 def _make_error(ended: EndedProgram, text: str) -> FrrRefused | FrrUnavailable:
     """Return the error for a failed run of vtysh or frr-reload.py. `text` is the configuration that the
     program read."""
     printed = (ended.errors + b"\n" + ended.output).decode("ascii", "replace")
-    if found := _BAD_SYNTAX.search(printed):
+    if found := _BAD_SYNTAX_PATTERN.search(printed):
         number, lines = int(found[1]), text.splitlines()
         line = _make_printable(lines[number - 1]) if 0 < number <= len(lines) else ""
         return FrrRefused(found[2].strip(), line, number)
-    if found := _BAD_VALUE.search(printed):
-        complaint = _COMPLAINT.search(printed)
-        return _refuse_line(complaint[1] if complaint else "it gives no reason", found[1], text)
-    if found := _FATAL.search(printed):
+    if found := _BAD_VALUE_PATTERN.search(printed):
+        complaint = _COMPLAINT_PATTERN.search(printed)
+        return _make_refusal(complaint[1] if complaint else "it gives no reason", found[1], text)
+    if found := _FATAL_PATTERN.search(printed):
         return FrrRefused(_make_printable(found[1]))
-    if found := _EXITING.search(printed):
-        kind = FrrAbsent if found[1].startswith(_NO_DAEMON) else FrrUnavailable
-        return kind(_STEP, _make_printable(found[1]))
-    return FrrUnavailable(_STEP, _find_last_line(ended.errors) or f"frr-reload.py ended with {ended.status}")
+    if found := _EXITING_PATTERN.search(printed):
+        kind = FrrAbsent if found[1].startswith(_NO_DAEMON_TEXT) else FrrUnavailable
+        return kind(_APPLY_STEP, _make_printable(found[1]))
+    return FrrUnavailable(
+        _APPLY_STEP, _find_last_line(ended.errors) or f"frr-reload.py ended with {ended.status}"
+    )
 
 
-def _refuse_line(reason: str, line: str, text: str) -> FrrRefused:
+def _make_refusal(reason: str, line: str, text: str) -> FrrRefused:
     line, lines = line.strip(), [each.strip() for each in text.splitlines()]
     number = lines.index(line) + 1 if line in lines else None
     return FrrRefused(_make_printable(reason), _make_printable(line), number)
@@ -647,7 +653,9 @@ class _Block:
     def members(self) -> tuple[str, ...]:
         """Commands in the context of the block, without comments and `exit` lines."""
         found = (line.strip() for line in self.lines[1:])
-        return tuple(line for line in found if line[:1] not in ("", "!") and not _EXIT.fullmatch(line))
+        return tuple(
+            line for line in found if line[:1] not in ("", "!") and not _EXIT_PATTERN.fullmatch(line)
+        )
 
 
 @dataclass(frozen=True)
@@ -665,33 +673,33 @@ class GatewayPart:
     def find_foreign(self, running: str) -> tuple[str, ...]:
         """Return the lines of the operator's BGP instances that the new part would replace, without
         secrets."""
-        return _find_foreign(running, self.former) if _find_instances(self.text) else ()
+        return _find_foreign_lines(running, self.former) if _find_bgp_instances(self.text) else ()
 
     def is_own(self, command: str) -> bool:
         """Return True if a command changes only the gateway's part. The first line of the command is its
         outermost context."""
         key = command.splitlines()[0].strip().removeprefix("no ")
-        if _BGP.fullmatch(key):
-            return bool(_find_instances(self.text) or _find_instances(self.former))
+        if _BGP_PATTERN.fullmatch(key):
+            return bool(_find_bgp_instances(self.text) or _find_bgp_instances(self.former))
         known = (block.key for text in (self.text, self.former) for block in _split_blocks(text))
-        is_known = key in known and bool(_RENDERED.match(key) or key.startswith(_VRF))
-        return is_known or bool(_NAMED.match(key))
+        is_known = key in known and bool(_OLD_NAME_PATTERN.match(key) or key.startswith(_VRF_PREFIX))
+        return is_known or bool(_OWN_LINE_PATTERN.match(key))
 
     def _keep_lines(self, running: str) -> Iterator[str]:
-        replaces_bgp = bool(_find_instances(self.text)) or (
-            bool(_find_instances(self.former)) and not _find_foreign(running, self.former)
+        replaces_bgp = bool(_find_bgp_instances(self.text)) or (
+            bool(_find_bgp_instances(self.former)) and not _find_foreign_lines(running, self.former)
         )
         drops_mark = replaces_bgp or _is_marked(self.former)
         former = [*_split_blocks(self.former)]
-        gone = {block.key for block in former if _RENDERED.match(block.key)} | {_END}
-        vrfs = [block for block in (*former, *_split_blocks(self.text)) if block.key.startswith(_VRF)]
+        gone = {block.key for block in former if _OLD_NAME_PATTERN.match(block.key)} | {_END_LINE}
+        vrfs = [block for block in (*former, *_split_blocks(self.text)) if block.key.startswith(_VRF_PREFIX)]
         for block in _split_blocks(running):
             if block.key.startswith(f"{_MARK_NAME} "):
                 is_gone = drops_mark
-            elif _BGP.fullmatch(block.key):
+            elif _BGP_PATTERN.fullmatch(block.key):
                 is_gone = replaces_bgp
             else:
-                is_gone = block.key in gone or bool(_NAMED.match(block.key))
+                is_gone = block.key in gone or bool(_OWN_LINE_PATTERN.match(block.key))
             # Somebody else may have lines in the VRF too.
             own = {line for vrf in vrfs if vrf.key == block.key for line in vrf.members} & {*block.members}
             if not is_gone and (not own or own < {*block.members}):
@@ -703,7 +711,7 @@ def _is_marked(text: str) -> bool:
     return any(line.startswith(f"{_MARK_NAME} ") for line in text.splitlines())
 
 
-def _find_foreign(text: str, former: str) -> tuple[str, ...]:
+def _find_foreign_lines(text: str, former: str) -> tuple[str, ...]:
     """Return the lines of BGP instances that do not belong to the gateway, without secrets; an empty tuple if
     there are none. `former` is the configuration that the gateway wrote last. Its lines belong to the gateway
     even without a mark, because an older version wrote no mark."""
@@ -712,7 +720,7 @@ def _find_foreign(text: str, former: str) -> tuple[str, ...]:
     known = {line.strip() for line in former.splitlines()}
     found = {
         block.key: [f" {line}" for line in block.members if line not in known]
-        for block in _find_instances(text)
+        for block in _find_bgp_instances(text)
     }
     lines = (line for key, lost in found.items() if lost or key not in known for line in (key, *lost))
     return tuple(map(hide_secret, lines))
@@ -720,23 +728,23 @@ def _find_foreign(text: str, former: str) -> tuple[str, ...]:
 
 def hide_secret(line: str) -> str:
     """Return a line with `...` in place of its secret."""
-    return _SECRET.sub(r"\1 ...", line)
+    return _SECRET_PATTERN.sub(r"\1 ...", line)
 
 
 def summarize_lines(lines: Sequence[str]) -> str:
-    """Return the first _MAX_SHOWN lines and the number of further lines, for use in a sentence."""
-    return join_names([line.strip() for line in lines], _MAX_SHOWN, "; ")
+    """Return the first _MAX_SHOWN_LINES lines and the number of further lines, for use in a sentence."""
+    return join_names([line.strip() for line in lines], _MAX_SHOWN_LINES, "; ")
 
 
-def _find_instances(text: str) -> list[_Block]:
-    return [block for block in _split_blocks(text) if _BGP.fullmatch(block.key)]
+def _find_bgp_instances(text: str) -> list[_Block]:
+    return [block for block in _split_blocks(text) if _BGP_PATTERN.fullmatch(block.key)]
 
 
 def _split_blocks(text: str) -> Iterator[_Block]:
     lines: list[str] = []
     for line in text.splitlines():
         # FRR has comments between the parts of a context too.
-        if lines and line[:1] not in ("", " ", "!") and not _EXIT.fullmatch(line.strip()):
+        if lines and line[:1] not in ("", " ", "!") and not _EXIT_PATTERN.fullmatch(line.strip()):
             yield _Block(tuple(lines))
             lines = []
         lines.append(line)

@@ -42,31 +42,31 @@ from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.program import CommitLimits, ProgramFailed, run
 
 #: Folder of the records of the hook. `packaging/pppoe` names the same folder.
-RECORDS = Path("/run/gateway-pppoe")
+RECORDS_FOLDER = Path("/run/gateway-pppoe")
 
-_SECRETS = "chap-secrets"
+_SECRETS_FILE = "chap-secrets"
 _RADIUS_FILES = ("radiusclient.conf", "radius-servers")
-_TEMPLATES = {name: load_template(name) for name in (_SECRETS, *_RADIUS_FILES)}
-_FORMS = {_SECRETS: re.compile(r"#.*|\S+ \* \S+ (\*|[0-9.]+)", re.ASCII)}
+_TEMPLATES = {name: load_template(name) for name in (_SECRETS_FILE, *_RADIUS_FILES)}
+_LINE_PATTERNS = {_SECRETS_FILE: re.compile(r"#.*|\S+ \* \S+ (\*|[0-9.]+)", re.ASCII)}
 
 #: Cause of an end by SIGTERM: a request, a service that stops, or a PADT of the subscriber, at which
 #: pppoe-server sends the signal.
 SIGNALLED = "signalled"
 
-_EVENTS = {b"ip-up": True, b"ipv6-up": True, b"ip-down": False, b"ipv6-down": False}
-_INTERFACE = re.compile(rb"[!-.0-~]{1,15}")
-_NUMBER = re.compile(rb"[0-9]{1,20}")
+_IS_UP_BY_EVENT = {b"ip-up": True, b"ipv6-up": True, b"ip-down": False, b"ipv6-down": False}
+_INTERFACE_PATTERN = re.compile(rb"[!-.0-~]{1,15}")
+_NUMBER_PATTERN = re.compile(rb"[0-9]{1,20}")
 #: Arguments that packaging/pppoe/pppd makes for a session in the kernel, or pppoe-server in user mode.
-_SERVED = re.compile(
+_ACCESS_PATTERN = re.compile(
     rb" (?:(nic-)|-I )([!-.0-~]{1,15}) (?:rp_pppoe_sess|-e) "
     rb"[0-9]+:((?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2})(?= |$)"
 )
 
 # Whole lines of the log, because some lines hold text of the subscriber. pppd escapes quotes and line ends in
 # that text.
-_COUNTED = re.compile(r"Sent ([0-9]{1,20}) bytes, received ([0-9]{1,20}) bytes\.")
-_START = re.compile(r"pppd \S+ started by .*, uid [0-9]+")
-_CAUSES = (
+_TRAFFIC_PATTERN = re.compile(r"Sent ([0-9]{1,20}) bytes, received ([0-9]{1,20}) bytes\.")
+_START_PATTERN = re.compile(r"pppd \S+ started by .*, uid [0-9]+")
+_CAUSE_PATTERNS = (
     (re.compile(r"LCP terminated by peer(?: \(.*\))?"), "user_request"),
     (re.compile(r"No response to [0-9]+ echo-requests"), "lost_carrier"),
     (re.compile(r"Modem hangup"), "lost_carrier"),
@@ -74,23 +74,25 @@ _CAUSES = (
     (re.compile(r"Connect time expired"), "session_timeout"),
     (re.compile(r"Terminating on signal 15"), SIGNALLED),
 )
-_REFUSED = re.compile(r"(?:Peer (.*) failed CHAP authentication|PAP peer authentication failed for (.*))")
-_RADIUS_SILENT = re.compile(r"rc_send_server: no reply from RADIUS server .*")
-_NO_RESPONSE = "LCP: timeout sending Config-Requests"
+_REJECTION_PATTERN = re.compile(
+    r"(?:Peer (.*) failed CHAP authentication|PAP peer authentication failed for (.*))"
+)
+_RADIUS_TIMEOUT_PATTERN = re.compile(r"rc_send_server: no reply from RADIUS server .*")
+_NO_RESPONSE_LINE = "LCP: timeout sending Config-Requests"
 _LAST_LINE = "Exit."
 
 #: Lines that are read of an ended process. The cause of an end is among the last.
-_LINES_PER_PROCESS = 200
+_MAX_LINES_PER_PROCESS = 200
 #: Lines that are read at once of all processes together. Some twenty are of one sign-on.
 _MAX_LINES = 4000
 #: Bytes of a line in JSON. pppd writes at most 1024, and each may take four as a number of a list.
 _MAX_LINE_BYTES = 8 << 10
 #: Seconds by which the journal's clock and that of the processes may differ.
-_CLOCK_SECONDS = 2
+_CLOCK_TOLERANCE_SECONDS = 2
 #: Processes that are remembered for a RADIUS server that did not reply.
-_MAX_WAITING = 1000
+_MAX_WAITING_PROCESSES = 1000
 
-_LOG_LINES = EntryReader(
+_LOG_LINE_READER = EntryReader(
     "pppoe-server",
     "log_line",
     "the lines of pppd in the journal",
@@ -114,12 +116,12 @@ class PppdFiles(ServiceDaemon):
         self._files = files
 
     def render(self, configuration: Configuration) -> Rendered:
-        names = _RADIUS_FILES if configuration.radius.server else (_SECRETS,)
+        names = _RADIUS_FILES if configuration.radius.server else (_SECRETS_FILE,)
         return {name: fill_template(_TEMPLATES[name], configuration) for name in names}
 
     def verify(self, rendered: Rendered) -> None:
         for name, text in rendered.items():
-            check_lines(name, text, _FORMS.get(name))
+            check_lines(name, text, _LINE_PATTERNS.get(name))
 
     def apply(
         self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: Rollback
@@ -172,14 +174,14 @@ def parse_record(data: bytes) -> PppdRecord:
         raise UnreadableRecord("a record of a session without its end")
     parts = (item.partition(b"=") for item in data[:-1].split(b"\0"))
     items = {name: value for name, _, value in parts}
-    is_up, interface = _EVENTS.get(items.get(b"EVENT", b"")), items.get(b"IFNAME", b"")
-    if is_up is None or not _INTERFACE.fullmatch(interface):
+    is_up, interface = _IS_UP_BY_EVENT.get(items.get(b"EVENT", b"")), items.get(b"IFNAME", b"")
+    if is_up is None or not _INTERFACE_PATTERN.fullmatch(interface):
         raise UnreadableRecord("a record of a session without its event or its interface")
     remote, link_local = (
         items.get(name, b"").decode("ascii", "replace") for name in (b"IPREMOTE", b"LLREMOTE")
     )
     counts = [items.get(name, b"") for name in (b"BYTES_RCVD", b"BYTES_SENT")]
-    is_counted = not is_up and all(map(_NUMBER.fullmatch, counts))
+    is_counted = not is_up and all(map(_NUMBER_PATTERN.fullmatch, counts))
     try:
         return PppdRecord(
             is_up=is_up,
@@ -198,7 +200,7 @@ def parse_start(stat: bytes) -> int | None:
     for a zombie process. Raises UnreadableRecord if the format is unknown."""
     # A program chooses its name, which may have spaces and parentheses.
     fields = stat[stat.rfind(b")") + 1 :].split()
-    if len(fields) < 20 or not _NUMBER.fullmatch(fields[19]):
+    if len(fields) < 20 or not _NUMBER_PATTERN.fullmatch(fields[19]):
         raise UnreadableRecord("an unknown format of /proc/PID/stat")
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
@@ -206,7 +208,7 @@ def parse_start(stat: bytes) -> int | None:
 def parse_access(command: bytes) -> PppoeAccess:
     """Return the access of a pppd, from its command line. The arguments are separated by NUL, as in /proc, or
     by spaces, as in the journal. Raises UnreadableRecord if pppoe-server did not start the pppd."""
-    found = _SERVED.search(command.replace(b"\0", b" "))
+    found = _ACCESS_PATTERN.search(command.replace(b"\0", b" "))
     if found is None:
         raise UnreadableRecord("a pppd that pppoe-server did not start")
     return PppoeAccess(found[2].decode(), found[3].decode().lower(), in_kernel=found[1] is not None)
@@ -220,16 +222,16 @@ def parse_end(lines: Iterable[str]) -> tuple[str | None, SourceTraffic | None]:
     cause: str | None = None
     traffic: SourceTraffic | None = None
     for line in lines:
-        if _START.fullmatch(line):
+        if _START_PATTERN.fullmatch(line):
             cause = traffic = None
-        elif counted := _COUNTED.fullmatch(line):
+        elif counted := _TRAFFIC_PATTERN.fullmatch(line):
             traffic = SourceTraffic(int(counted[2]), int(counted[1]))
         elif cause is None:
-            cause = next((cause for pattern, cause in _CAUSES if pattern.fullmatch(line)), None)
+            cause = next((cause for pattern, cause in _CAUSE_PATTERNS if pattern.fullmatch(line)), None)
     return cause, traffic
 
 
-def is_whole(lines: Sequence[str]) -> bool:
+def is_log_complete(lines: Sequence[str]) -> bool:
     """Return True if the log lines include the last line of a pppd. A pppd that was killed never writes its
     last line."""
     return bool(lines) and lines[-1] == _LAST_LINE
@@ -238,16 +240,16 @@ def is_whole(lines: Sequence[str]) -> bool:
 def parse_refusal(line: str) -> tuple[str, str | None] | None:
     """Return the reason and the user name of a failed sign-on. The user name is None if the subscriber sent
     none. Return None if the line reports no failed sign-on."""
-    if line == _NO_RESPONSE:
+    if line == _NO_RESPONSE_LINE:
         return "no_response", None
-    refused = _REFUSED.fullmatch(line)
+    refused = _REJECTION_PATTERN.fullmatch(line)
     if refused is None:
         return None
     name = refused[1] or refused[2] or ""
     return "rejected", re.sub(r'\\(["\\])', r"\1", name) or None
 
 
-class LoggedLine(NamedTuple):
+class LogLine(NamedTuple):
     """Log line of pppd in the journal. `at` is in epoch seconds. `command` is the command line of the
     process, with spaces between the arguments. `cursor` is the position of the line in the journal."""
 
@@ -272,7 +274,7 @@ class _JournalEntry(msgspec.Struct):
     cursor: str = msgspec.field(name="__CURSOR", default="")
 
 
-_DECODER = msgspec.json.Decoder(_JournalEntry)
+_ENTRY_DECODER = msgspec.json.Decoder(_JournalEntry)
 
 
 class PppdJournal:
@@ -289,17 +291,17 @@ class PppdJournal:
         gets the process id from the kernel."""
         if not since:
             return {}
-        found = self._read_last(since)
-        if len(found) >= _LINES_PER_PROCESS * len(since) and len(since) > 1:
+        found = self._read_last_lines(since)
+        if len(found) >= _MAX_LINES_PER_PROCESS * len(since) and len(since) > 1:
             # A process that fills the log must not take the place of the others.
-            found = [line for pid, at in since.items() for line in self._read_last({pid: at})]
+            found = [line for pid, at in since.items() for line in self._read_last_lines({pid: at})]
         lines: dict[int, list[str]] = {pid: [] for pid in since}
         for line in found:
-            if line.at >= int(since[line.pid]) - _CLOCK_SECONDS:
+            if line.at >= int(since[line.pid]) - _CLOCK_TOLERANCE_SECONDS:
                 lines[line.pid].append(line.text)
         return lines
 
-    def read_from(self, place: str) -> list[LoggedLine]:
+    def read_lines(self, place: str) -> list[LogLine]:
         """Return the log lines of all processes, oldest first. If there are more than _MAX_LINES lines, only
         the newest lines are returned. `place` is the `journalctl` option for the start position."""
         arguments = [place, f"--lines={_MAX_LINES}", "--output-fields=MESSAGE,_PID,_CMDLINE"]
@@ -308,18 +310,18 @@ class PppdJournal:
             _log.warning("pppd logs faster than the core reads: some failed sign-ons may be missing")
         return found
 
-    def _read_last(self, since: Mapping[int, float]) -> list[LoggedLine]:
-        most = _LINES_PER_PROCESS * len(since)
+    def _read_last_lines(self, since: Mapping[int, float]) -> list[LogLine]:
+        most = _MAX_LINES_PER_PROCESS * len(since)
         arguments = [f"--lines={most}", "--output-fields=MESSAGE,_PID"]
         arguments += [
-            f"--since=@{int(min(since.values())) - _CLOCK_SECONDS}",
+            f"--since=@{int(min(since.values())) - _CLOCK_TOLERANCE_SECONDS}",
             *(f"_PID={pid}" for pid in since),
         ]
         return self._read(arguments, most, since)
 
     def _read(
         self, arguments: Sequence[str], most: int, processes: Container[int] | None = None
-    ) -> list[LoggedLine]:
+    ) -> list[LogLine]:
         """Return at most `most` log lines of pppd, oldest first. `processes` are the ids of the processes, or
         None for all processes."""
         command = [*self._journalctl, "--quiet", "--no-pager", "--output=json", "SYSLOG_IDENTIFIER=pppd"]
@@ -330,19 +332,19 @@ class PppdJournal:
         if ended.status:
             raise SourceUnavailable(f"cannot read the journal: journalctl ended with status {ended.status}")
         lines = ended.output.splitlines()
-        found = _LOG_LINES.read(lines, partial(_parse_line, processes))
+        found = _LOG_LINE_READER.read(lines, partial(_parse_line, processes))
         if lines and not found:
             raise SourceUnavailable("cannot read what journalctl wrote: no line is in its format")
         return found
 
 
-def _parse_line(processes: Container[int] | None, line: bytes) -> LoggedLine:
+def _parse_line(processes: Container[int] | None, line: bytes) -> LogLine:
     """Parse a JSON line of journalctl. Raises UnreadableRecord if the line is invalid, or belongs to a
     process that is not in `processes`."""
     try:
-        entry = _DECODER.decode(line)
+        entry = _ENTRY_DECODER.decode(line)
         at, pid = int(entry.at) / 1e6, int(entry.pid)
-        found = LoggedLine(at, pid, _decode_text(entry.command), _decode_text(entry.message), entry.cursor)
+        found = LogLine(at, pid, _decode_text(entry.command), _decode_text(entry.message), entry.cursor)
     except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise UnreadableRecord("a line of journalctl is not in its format") from error
     if processes is not None and pid not in processes:
@@ -365,31 +367,31 @@ class PppdFailures:
         self._journal = journal
         self._place = f"--since=@{int(since)}"
         #: Ids of processes that have waited for a RADIUS server in vain.
-        self._waited: set[int] = set()
+        self._waiting_pids: set[int] = set()
 
     def read(self) -> list[SourceFailure]:
         """Return the failed sign-ons since the previous call. Raises SourceUnavailable if the journal cannot
         be read."""
-        lines = self._journal.read_from(self._place)
+        lines = self._journal.read_lines(self._place)
         if lines:
             self._place = f"--after-cursor={lines[-1].cursor}"
         return [failure for line in lines for failure in self._find_failure(line)]
 
-    def _find_failure(self, line: LoggedLine) -> Iterator[SourceFailure]:
-        if _START.fullmatch(line.text):
+    def _find_failure(self, line: LogLine) -> Iterator[SourceFailure]:
+        if _START_PATTERN.fullmatch(line.text):
             # An earlier process with this id may have waited.
-            self._waited.discard(line.pid)
-        elif _RADIUS_SILENT.fullmatch(line.text):
-            if len(self._waited) >= _MAX_WAITING:
-                self._waited.clear()
-            self._waited.add(line.pid)
+            self._waiting_pids.discard(line.pid)
+        elif _RADIUS_TIMEOUT_PATTERN.fullmatch(line.text):
+            if len(self._waiting_pids) >= _MAX_WAITING_PROCESSES:
+                self._waiting_pids.clear()
+            self._waiting_pids.add(line.pid)
         refusal = parse_refusal(line.text)
         if refusal is None:
             return
         reason, username = refusal
-        if line.pid in self._waited:
+        if line.pid in self._waiting_pids:
             reason = "radius_timeout"
-        self._waited.discard(line.pid)
+        self._waiting_pids.discard(line.pid)
         # Another pppd of this machine, which no pppoe-server started, has no subscriber.
         with suppress(UnreadableRecord):
             access = parse_access(line.command.encode())

@@ -46,7 +46,7 @@ from gateway_core.gateways.linux.daemons.daemon import (
     SourceDaemon,
 )
 from gateway_core.gateways.linux.daemons.pppd import (
-    RECORDS,
+    RECORDS_FOLDER,
     SIGNALLED,
     PppdFailures,
     PppdJournal,
@@ -54,7 +54,7 @@ from gateway_core.gateways.linux.daemons.pppd import (
     PppdRecord,
     PppoeAccess,
     UnreadableRecord,
-    is_whole,
+    is_log_complete,
     parse_access,
     parse_end,
     parse_record,
@@ -84,40 +84,40 @@ from gateway_core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_core.records.clock import Clock
 
 #: Folder with the settings of each server, by access interface. They outlive the core, as the sessions do.
-SETTINGS = Path("/var/lib/gateway-core/pppoe")
+SETTINGS_FOLDER = Path("/var/lib/gateway-core/pppoe")
 
 _name_unit = partial(name_instance, "gateway-pppoe@.service")
-_STEP = "configure pppoe-server"
+_CONFIGURE_STEP = "configure pppoe-server"
 #: Seconds that a preview of a commit waits for another change to end.
 _PREVIEW_SECONDS = 2.0
-_NO_BLOCK = "cgnat.source_range has no free block of addresses for PPPoE"
-_SMALLER = "cgnat.source_range is shared out among the VLANs of PPPoE in smaller blocks now"
-_RELOADED = "its other servers have only now read their settings"
+_NO_BLOCK_REASON = "cgnat.source_range has no free block of addresses for PPPoE"
+_SMALLER_BLOCKS_REASON = "cgnat.source_range is shared out among the VLANs of PPPoE in smaller blocks now"
+_RELOAD_REASON = "its other servers have only now read their settings"
 #: File in the folder of the settings while servers may run with other settings. The name of an access
 #: interface ends with a digit: neither this name does, nor that of a draft of `durable`.
-_TO_RELOAD = "to-reload"
-_SECRETS, _RADIUS = "secrets", "radius"
-_LINES = re.compile(
-    rf"([0-9.]+) ([0-9.]+)(?:/(29|3[0-2]))? ({_SECRETS}|{_RADIUS}) ([A-Za-z0-9.-]+)\n"
+_RELOAD_NOTE = "to-reload"
+_SECRETS_WORD, _RADIUS_WORD = "secrets", "radius"
+_SETTINGS_PATTERN = re.compile(
+    rf"([0-9.]+) ([0-9.]+)(?:/(29|3[0-2]))? ({_SECRETS_WORD}|{_RADIUS_WORD}) ([A-Za-z0-9.-]+)\n"
     r"(?:([0-9.]+(?: [0-9.]+)?)\n)?"
 )
 
-_RECORD = re.compile(r"([1-9][0-9]{0,6})-([0-9]{1,20})\.(?:ip|ipv6)")
-_KEY = re.compile(r"(.+)-([1-9][0-9]{0,6})-([0-9]{1,20})")
+_RECORD_NAME_PATTERN = re.compile(r"([1-9][0-9]{0,6})-([0-9]{1,20})\.(?:ip|ipv6)")
+_KEY_PATTERN = re.compile(r"(.+)-([1-9][0-9]{0,6})-([0-9]{1,20})")
 #: Characters of the boot id in a key: enough to tell boots apart, as process ids come again after a boot.
-_BOOT_CHARACTERS = 8
+_BOOT_ID_CHARACTERS = 8
 #: Seconds in which IPv4 mostly follows IPv6. The event of the start has the IPv4 address.
-_IPV4_SECONDS = 4.0
+_IPV4_WAIT_SECONDS = 4.0
 #: Seconds for which a log that failed is not read again: of many ends, some are reported at a time, and each
 #: reading may last until its deadline.
-_LOG_PAUSE_SECONDS = 10.0
+_LOG_RETRY_SECONDS = 10.0
 #: Readings of a log that lacks the end of a pppd, and the seconds between two: the journal is behind when
 #: many end at once.
-_LOG_READINGS, _CATCH_UP_SECONDS = 4, 0.5
+_MAX_LOG_READINGS, _LOG_READING_PAUSE_SECONDS = 4, 0.5
 #: Ticks per second of the start times in /proc.
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
-_PROCESSES = EntryReader(
+_PROCESS_READER = EntryReader(
     "pppoe-server",
     "record",
     "the records of pppd, and of its processes",
@@ -153,7 +153,7 @@ class PppoeSettings:
     def parse(cls, text: str) -> "PppoeSettings | None":
         """Parse the text of a settings file. Return None if the text is invalid, which means that the core
         did not write it."""
-        parts = _LINES.fullmatch(text)
+        parts = _SETTINGS_PATTERN.fullmatch(text)
         if parts is None:
             return None
         try:
@@ -162,10 +162,10 @@ class PppoeSettings:
         except AddressValueError:
             return None
         block = MAX_BLOCK_SIZE if parts[3] is None else 1 << (32 - int(parts[3]))
-        return cls(gateway, first, parts[4] == _RADIUS, parts[5], dns_servers, block)
+        return cls(gateway, first, parts[4] == _RADIUS_WORD, parts[5], dns_servers, block)
 
     def __str__(self) -> str:
-        auth = _RADIUS if self.has_radius else _SECRETS
+        auth = _RADIUS_WORD if self.has_radius else _SECRETS_WORD
         dns_servers = " ".join(map(str, self.dns_servers))
         # The program of before an upgrade, which may still run, knows no other block than one of 16.
         first = (
@@ -200,7 +200,7 @@ class PppoeServers(SourceDaemon):
 
     @classmethod
     def create(cls, files: PlacedFiles, systemd: Systemd, is_source: bool) -> Self:
-        return cls(systemd, SETTINGS, is_source=is_source)
+        return cls(systemd, SETTINGS_FOLDER, is_source=is_source)
 
     def __init__(self, systemd: Systemd, folder: Path, *, is_source: bool) -> None:
         self._systemd = systemd
@@ -211,12 +211,13 @@ class PppoeServers(SourceDaemon):
         self._lock = threading.Lock()
         #: The settings on disk. None before they were read.
         self._read: _Settings | None = None
-        #: Interfaces whose server may run with other settings than those on disk. _TO_RELOAD is on disk then.
+        #: Interfaces whose server may run with other settings than those on disk. _RELOAD_NOTE is on disk
+        #: then.
         self._to_reload: set[str] = set()
 
     def create_source(self, configuration: Configuration, clock: Clock) -> "PppoeServerSource":
         self.set_configuration(configuration)
-        return PppoeServerSource(self, PppdJournal(), RECORDS, clock, self._prefixes)
+        return PppoeServerSource(self, PppdJournal(), RECORDS_FOLDER, clock, self._prefixes)
 
     def create_radius_client(self, clock: Clock) -> PppdRadius:
         return PppdRadius()
@@ -252,11 +253,11 @@ class PppoeServers(SourceDaemon):
                 self._rewrite(name, settings)
             if self._to_reload:
                 self._reload(self._systemd)
-                raise SourceRefused(_SMALLER if smaller else _RELOADED)
+                raise SourceRefused(_SMALLER_BLOCKS_REASON if smaller else _RELOAD_REASON)
             for interface in interfaces:
                 new = wanted[interface]
                 if new is None:
-                    raise SourceRefused(_NO_BLOCK)
+                    raise SourceRefused(_NO_BLOCK_REASON)
                 self._write(interface, new)
             self._systemd.start(*map(_name_unit, interfaces))
 
@@ -291,7 +292,7 @@ class PppoeServers(SourceDaemon):
             known = self._load_settings()
             for interface, settings in _assign_blocks(configuration, known).items():
                 if settings is None:
-                    raise StepFailed(_STEP, _NO_BLOCK)
+                    raise StepFailed(_CONFIGURE_STEP, _NO_BLOCK_REASON)
                 if settings != known[interface]:
                     self._rewrite(interface, settings)
             self._reload(systemd)
@@ -301,7 +302,7 @@ class PppoeServers(SourceDaemon):
         """Hold the lock for a commit. Raises StepFailed if the source does not release the lock within
         `seconds`, because systemd does not reply."""
         if not self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
-            raise StepFailed(_STEP, f"another change to it did not end within {seconds:.3g} s")
+            raise StepFailed(_CONFIGURE_STEP, f"another change to it did not end within {seconds:.3g} s")
         try:
             yield
         finally:
@@ -311,7 +312,7 @@ class PppoeServers(SourceDaemon):
         if self._read is None:
             names = self._files.list_names()
             known = {name: self._files.read(name) or "" for name in names if name[-1].isdigit()}
-            self._to_reload = set(known) if _TO_RELOAD in names else set()
+            self._to_reload = set(known) if _RELOAD_NOTE in names else set()
             self._read = {name: PppoeSettings.parse(text) for name, text in known.items()}
         return self._read
 
@@ -320,13 +321,13 @@ class PppoeServers(SourceDaemon):
         settings."""
         if not self._to_reload:
             # A core that is killed before the reload leaves the reload to the next one.
-            self._files.place(_TO_RELOAD, "")
+            self._files.place(_RELOAD_NOTE, "")
         self._to_reload.add(interface)
         self._write(interface, settings)
 
     def _reload(self, systemd: Systemd) -> None:
         systemd.reload_running(*map(_name_unit, sorted(self._to_reload)))
-        self._files.place(_TO_RELOAD, None)
+        self._files.place(_RELOAD_NOTE, None)
         self._to_reload.clear()
 
     def _write(self, interface: str, settings: PppoeSettings) -> None:
@@ -411,7 +412,7 @@ class PppoeServerSource(Source):
         self._proc = proc
         self._sleep = sleep
         self._prefix_of = prefix_of
-        self._sweep = threading.Lock()
+        self._sweep_lock = threading.Lock()
         self._known: dict[_Process, SourceSession] = {}
         self._in_user_mode: set[_Process] = set()
         self._terminations = Terminations(clock)
@@ -420,13 +421,13 @@ class PppoeServerSource(Source):
 
     def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
         """Return the sessions that are up. A session is up while it has an IPv4 or IPv6 address."""
-        with self._sweep:
+        with self._sweep_lock:
             try:
                 # With `hidepid`, all processes would seem to have ended.
                 if self._read_start(1) is None:
                     raise SourceUnavailable(f"{self._proc} does not show the processes of others")
-                names = (_RECORD.fullmatch(path.name) for path in self._records.iterdir())
-                found = _PROCESSES.read(
+                names = (_RECORD_NAME_PATTERN.fullmatch(path.name) for path in self._records.iterdir())
+                found = _PROCESS_READER.read(
                     {_Process(int(name[1]), int(name[2])) for name in names if name is not None},
                     lambda process: (process, self._read_session(process)),
                     instead=lambda process: (process, former.get(self._make_key(process))),
@@ -482,19 +483,19 @@ class PppoeServerSource(Source):
         }
 
     def find_concern(self) -> str | None:
-        with self._sweep:
+        with self._sweep_lock:
             slow, total = len(self._in_user_mode), len(self._known)
         return (
             f"{slow} of {total} are in user mode, which is slower than PPPoE in the kernel" if slow else None
         )
 
     def _make_key(self, process: _Process) -> str:
-        return f"{self._clock.boot_id[:_BOOT_CHARACTERS]}-{process.pid}-{process.start}"
+        return f"{self._clock.boot_id[:_BOOT_ID_CHARACTERS]}-{process.pid}-{process.start}"
 
     def _parse_key(self, key: str) -> _Process | None:
         """Return the process of a session, or None if the session belongs to an earlier boot."""
-        parts = _KEY.fullmatch(key)
-        if parts is None or parts[1] != self._clock.boot_id[:_BOOT_CHARACTERS]:
+        parts = _KEY_PATTERN.fullmatch(key)
+        if parts is None or parts[1] != self._clock.boot_id[:_BOOT_ID_CHARACTERS]:
             return None
         return _Process(int(parts[2]), int(parts[3]))
 
@@ -523,21 +524,21 @@ class PppoeServerSource(Source):
         if self._clock.steady() < self._log_from:
             return lines
         booted = self._clock.wall() - self._clock.steady()
-        for reading in range(_LOG_READINGS):
-            late = [each for each in processes if not is_whole(lines.get(each.pid, ()))]
+        for reading in range(_MAX_LOG_READINGS):
+            late = [each for each in processes if not is_log_complete(lines.get(each.pid, ()))]
             if not late:
                 break
             if reading:
-                self._sleep(_CATCH_UP_SECONDS)
+                self._sleep(_LOG_READING_PAUSE_SECONDS)
             try:
                 lines |= self._log.read_processes(
                     {each.pid: booted + each.start / _TICKS_PER_SECOND for each in late}
                 )
             except SourceUnavailable as error:
-                self._log_from = self._clock.steady() + _LOG_PAUSE_SECONDS
+                self._log_from = self._clock.steady() + _LOG_RETRY_SECONDS
                 _log.warning(
                     "cannot read the pppd log, sessions that end in the next %g s get the reason unknown: %s",
-                    _LOG_PAUSE_SECONDS,
+                    _LOG_RETRY_SECONDS,
                     error,
                 )
                 break
@@ -584,7 +585,7 @@ class PppoeServerSource(Source):
             return None
         before = self._known.get(process)
         # Negative after the clock was set back.
-        if before is None and "ip" not in up and 0 <= self._clock.wall() - up["ipv6"][1] < _IPV4_SECONDS:
+        if before is None and "ip" not in up and 0 <= self._clock.wall() - up["ipv6"][1] < _IPV4_WAIT_SECONDS:
             return None
         if not access.in_kernel:
             self._in_user_mode.add(process)

@@ -24,7 +24,7 @@ from gateway_core.records.clock import Clock
 #: Reasons of ends: nothing is known; a request; a restart of the machine, which ends all sessions.
 UNKNOWN, ADMIN_DISCONNECT, NAS_REBOOT = "unknown", "admin_disconnect", "nas_reboot"
 #: Seconds after a request in which the end of the session is attributed to the request.
-_REQUEST_SECONDS = 60.0
+_MAX_REQUEST_AGE_SECONDS = 60.0
 #: Seconds by which the start of a session may differ after a restart of the core: uptimes are whole seconds,
 #: and a reply takes up to ten. A start that moves further shows a clock that was set.
 START_JITTER_SECONDS = 30
@@ -187,11 +187,12 @@ class Terminations:
     def __contains__(self, key: str) -> bool:
         with self._lock:
             at = self._requested.get(key)
-        return at is not None and self._clock.steady() - at < _REQUEST_SECONDS
+        return at is not None and self._clock.steady() - at < _MAX_REQUEST_AGE_SECONDS
 
-    def find_reason(self, key: str, otherwise: str = UNKNOWN) -> str:
-        """Return ADMIN_DISCONNECT if the end of the session was requested, or else the reason `otherwise`."""
-        return ADMIN_DISCONNECT if key in self else otherwise
+    def find_reason(self, key: str, default_reason: str = UNKNOWN) -> str:
+        """Return ADMIN_DISCONNECT if the end of the session was requested, or else the reason
+        `default_reason`."""
+        return ADMIN_DISCONNECT if key in self else default_reason
 
     @contextmanager
     def note(self, *keys: str) -> Iterator[None]:
@@ -199,7 +200,7 @@ class Terminations:
         may see the end of a session before the block returns. If the block fails, the record is undone."""
         now = self._clock.steady()
         with self._lock:
-            earlier = {key: at for key, at in self._requested.items() if now - at < _REQUEST_SECONDS}
+            earlier = {key: at for key, at in self._requested.items() if now - at < _MAX_REQUEST_AGE_SECONDS}
             self._requested = earlier | dict.fromkeys(keys, now)
         try:
             yield

@@ -10,7 +10,7 @@ from gateway_core.gateways.linux.program import NO_LIMIT, EndedProgram, ProgramF
 
 _MAX_OUTPUT_BYTES = 1 << 20
 #: Units of one call: a command line has an end, and the deadline is for all of them.
-_UNITS_PER_CALL = 100
+_MAX_UNITS_PER_CALL = 100
 
 
 class UnitFailed(StepFailed):
@@ -60,8 +60,8 @@ class Systemd:
             return False
 
     def _execute(self, verb: str, units: Sequence[str], command: str | None = None) -> None:
-        for first in range(0, len(units), _UNITS_PER_CALL):
-            batch = units[first : first + _UNITS_PER_CALL]
+        for first in range(0, len(units), _MAX_UNITS_PER_CALL):
+            batch = units[first : first + _MAX_UNITS_PER_CALL]
             step = f"{verb} {join_names(batch, 1)}"
             try:
                 ended = self._run(command or verb, batch)

@@ -30,13 +30,13 @@ _SESSION_SETS = ("homes", "macs", "full")
 #: Seconds from a change to its load.
 _DEBOUNCE_SECONDS = 0.25
 #: Seconds until dropped packets are logged again.
-_QUIET_SECONDS = 300.0
+_LOG_INTERVAL_SECONDS = 300.0
 #: Seconds between two comparisons of the elements. For 20,000 leases, one takes a quarter of a second.
-_COMPARISON_SECONDS = 60.0
+_COMPARISON_INTERVAL_SECONDS = 60.0
 #: Elements in one run of nft. All arguments of a program together have a limit (execve(2)).
 _MAX_ELEMENTS_PER_RUN = 1000
 #: By the name of the counter: the reason of the refusal, and the text for the log.
-_REFUSALS = {
+_REFUSAL_TEXTS = {
     "elsewhere": (
         TriggerRefusal.MAC_ELSEWHERE,
         "a MAC address with a session on one VLAN sends DHCP requests on another",
@@ -144,7 +144,7 @@ class DhcpGuard(OwnTable):
             return False
         if self._clock() < self._compare_at:
             return True
-        self._compare_at = self._clock() + _COMPARISON_SECONDS
+        self._compare_at = self._clock() + _COMPARISON_INTERVAL_SECONDS
         return self._elements == _read_elements(self._nft.list_table(TABLE) or ())
 
     def _renew(self) -> None:
@@ -177,8 +177,8 @@ class DhcpGuard(OwnTable):
         # Until all elements are there.
         self._loaded = None
         commands = [
-            *(_make_command("add", each) for each in sorted(wanted - before, key=_rank)),
-            *(_make_command("delete", each) for each in sorted(before - wanted, key=_rank, reverse=True)),
+            *(_make_command("add", each) for each in sorted(wanted - before, key=_get_rank)),
+            *(_make_command("delete", each) for each in sorted(before - wanted, key=_get_rank, reverse=True)),
         ]
         for first in range(0, len(commands), _MAX_ELEMENTS_PER_RUN):
             self._run("\n".join(commands[first : first + _MAX_ELEMENTS_PER_RUN]))
@@ -189,15 +189,15 @@ class DhcpGuard(OwnTable):
         if self._loaded is None:
             return
         now = self._clock()
-        for name, (reason, text) in _REFUSALS.items():
+        for name, (reason, text) in _REFUSAL_TEXTS.items():
             if number := packets.get(name, 0):
                 self._refusals[reason] += number
-                if reason not in self._logged or now - self._logged[reason] >= _QUIET_SECONDS:
+                if reason not in self._logged or now - self._logged[reason] >= _LOG_INTERVAL_SECONDS:
                     self._logged[reason] = now
                     _log.warning("the kernel drops DHCP requests, and their clients get no lease: %s", text)
 
 
-def _rank(element: Element) -> int:
+def _get_rank(element: Element) -> int:
     return _SESSION_SETS.index(element[0])
 
 

@@ -68,7 +68,7 @@ def _list_vlan_prefixes(trunk: str) -> tuple[str, ...]:
     )
 
 
-def _make_label(trunk: str) -> str:
+def _make_counter_label(trunk: str) -> str:
     """Return the name of a trunk in the form that a counter's name may contain: other characters become `/`
     and two hexadecimal digits."""
     return re.sub("[^A-Za-z0-9_.-]", lambda match: f"/{ord(match[0]):02x}", trunk)
@@ -154,14 +154,14 @@ class Firewall(OwnTable):
         if policy == self._policy and self._loaded is not None:
             return
         before, self._policy = self._policy, policy
-        self._former = self._find_former(policy, frozenset() if before is None else before.trunks)
+        self._former = self._find_former_trunks(policy, frozenset() if before is None else before.trunks)
         self._load_rules(removes=False)
 
     def _check(self) -> None:
         if self._policy is None:
             return
         is_intact = self._is_intact()
-        former, self._former = self._former, self._find_former(self._policy)
+        former, self._former = self._former, self._find_former_trunks(self._policy)
         if not is_intact:
             self._repair()
         elif former != self._former:
@@ -180,7 +180,7 @@ class Firewall(OwnTable):
             removes=removes,
             trunks=trunks,
             list_devices=_list_devices,
-            make_label=_make_label,
+            make_label=_make_counter_label,
             exempt_interfaces=sorted(policy.exempt_interfaces),
             dns_servers=policy.dns_servers,
             source_ranges=policy.source_ranges,
@@ -195,12 +195,16 @@ class Firewall(OwnTable):
         if self._policy is not None:
             self._drops = tuple(
                 PacketDrops(
-                    trunk, *(self._totals[f"{kind}-{_make_label(trunk)}"] for kind in ("spoofed", "blocked"))
+                    trunk,
+                    *(
+                        self._totals[f"{kind}-{_make_counter_label(trunk)}"]
+                        for kind in ("spoofed", "blocked")
+                    ),
                 )
                 for trunk in (*sorted(self._policy.trunks), PPP)
             )
 
-    def _find_former(self, policy: Policy, more: frozenset[str] = frozenset()) -> frozenset[str]:
+    def _find_former_trunks(self, policy: Policy, more: frozenset[str] = frozenset()) -> frozenset[str]:
         """Return the former trunks that still have VLAN devices. `more` are trunks that the current change
         removes."""
         if self._former is None:

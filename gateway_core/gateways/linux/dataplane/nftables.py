@@ -24,11 +24,11 @@ from gateway_core.gateways.linux.program import ProgramFailed, run
 #: Limits of a run of nft. A table of 64 trunks has some 100 kB.
 _RUN_SECONDS, _MAX_OUTPUT_BYTES = 10.0, 1 << 22
 #: Seconds between two checks, and from an event to a check: a foreign `flush ruleset` lasts no longer.
-_CHECK_SECONDS, _DEBOUNCE_SECONDS = 3.0, 0.2
+_CHECK_INTERVAL_SECONDS, _DEBOUNCE_SECONDS = 3.0, 0.2
 #: The type of an object of a table that cannot be read.
 UNREADABLE = "unreadable"
 #: The fields that the gateway reads.
-_FIELDS: dict[str, dict[str, type]] = {
+_REQUIRED_FIELDS: dict[str, dict[str, type]] = {
     "counter": {"name": str, "packets": int},
     "set": {"name": str},
     "rule": {"expr": list},
@@ -106,7 +106,7 @@ def _check_object(found: Any) -> dict[str, Any]:
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
         raise UnreadableEntry("an object of nft has no type")
     for type, fields in found.items():
-        for name, expected in _FIELDS.get(type, {}).items():
+        for name, expected in _REQUIRED_FIELDS.get(type, {}).items():
             if not isinstance(fields.get(name), expected):
                 raise UnreadableEntry(f"a {type} of nft has no {name}")
         if not isinstance(fields.get("elem", []), list):
@@ -203,8 +203,8 @@ class OwnTable(ABC):
 
 
 def keep_tables(tables: Sequence[OwnTable], events: RulesetEvents) -> None:
-    """Check the tables immediately, every _CHECK_SECONDS, and after each change of the ruleset. Return when
-    `events` is closed."""
-    for _ in events.follow(_CHECK_SECONDS, _DEBOUNCE_SECONDS):
+    """Check the tables immediately, every _CHECK_INTERVAL_SECONDS, and after each change of the ruleset.
+    Return when `events` is closed."""
+    for _ in events.follow(_CHECK_INTERVAL_SECONDS, _DEBOUNCE_SECONDS):
         for table in tables:
             table.check()

@@ -83,7 +83,7 @@ class KernelState(NamedTuple):
     revision: int
 
 
-NOT_READ = KernelState({}, frozenset(), RouteState(frozenset(), {}), (), 0)
+EMPTY_STATE = KernelState({}, frozenset(), RouteState(frozenset(), {}), (), 0)
 
 
 class DataPlane:
@@ -205,7 +205,9 @@ class DataPlane:
                     self._release(before)
             self._add_owners(wanted)
 
-    def read(self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = NOT_READ) -> KernelState:
+    def read(
+        self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = EMPTY_STATE
+    ) -> KernelState:
         """Return the kernel state `before` with its `changed` parts read again. After a change of the
         configuration, all parts are read."""
         with self._lock:
@@ -240,7 +242,7 @@ class DataPlane:
         """Return True if a part of the kernel state of a session is missing or different. `expected` are the
         routes of the session."""
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
-        if self._has_other(wanted.device, wanted):
+        if self._has_other_owner(wanted.device, wanted):
             return False
         down, up = self._shaper.make_qdisc_entries(link.ifindex, 0 if ifb is None else ifb.ifindex)
         if not (state.qdiscs.issuperset(down) if wanted.rate_down else down[0] not in state.qdiscs):
@@ -252,19 +254,19 @@ class DataPlane:
             return True
         return not all(map(state.routes.has, expected))
 
-    def is_exact(self, wanted: WantedSession, state: KernelState) -> bool:
+    def has_exact_limits(self, wanted: WantedSession, state: KernelState) -> bool:
         """Return True if the rates and the redirect in the kernel match the session. Sends further queries to
         the kernel."""
-        if self._has_other(wanted.device, wanted):
+        if self._has_other_owner(wanted.device, wanted):
             return True
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
-        return self._shaper.is_exact(link, ifb, wanted.rate_down, wanted.rate_up, wanted.profile)
+        return self._shaper.has_exact_limits(link, ifb, wanted.rate_down, wanted.rate_up, wanted.profile)
 
     def list_routes(self, wanted: WantedSession, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
         """Yield the routes of a session, each with its kind. Routes to a destination that a newer session
         owns are left out."""
         for kind, route in wanted.list_routes(ifindex):
-            if self._has_other((route.destination, route.length), wanted):
+            if self._has_other_owner((route.destination, route.length), wanted):
                 continue
             yield kind, route
             if kind == FaultKind.HOST_ROUTE and wanted.address is not None:
@@ -289,7 +291,7 @@ class DataPlane:
         configuration."""
         if self.cgnat is None:
             return set()
-        return set(routes.make_unreachable(MAIN_TABLE, (*self.cgnat.source_ranges, *self.pools)))
+        return set(routes.make_unreachable_routes(MAIN_TABLE, (*self.cgnat.source_ranges, *self.pools)))
 
     def _list_common_routes(self) -> set[FibEntry]:
         """Return the routes that belong to no session: the routes of pools and of steering."""
@@ -342,7 +344,7 @@ class DataPlane:
         limits = [
             (each, Limits(each.link, wanted.ifb, wanted.rate_down, wanted.rate_up, wanted.profile))
             for each in works
-            if not self._has_other((wanted := each.wanted).device, wanted)
+            if not self._has_other_owner((wanted := each.wanted).device, wanted)
         ]
         directions = self._shaper.shape([limit for _, limit in limits])
         for (each, _), (down, up) in zip(limits, directions, strict=True):
@@ -370,10 +372,10 @@ class DataPlane:
 
     def _release(self, wanted: WantedSession) -> None:
         for key in wanted.list_keys():
-            if not self._has_other(key, wanted):
+            if not self._has_other_owner(key, wanted):
                 self._owners.pop(key, None)
 
-    def _has_other(self, key: object, wanted: WantedSession) -> bool:
+    def _has_other_owner(self, key: object, wanted: WantedSession) -> bool:
         return self._owners.get(key, wanted.session_id) != wanted.session_id
 
     def _remove(self, wanted: Sequence[WantedSession]) -> None:
@@ -389,8 +391,8 @@ class DataPlane:
                 if each.ipv6_gateway is not None
             ],
         )
-        self._shaper.unshape(
-            *((each.device, each.ifb) for each in wanted if not self._has_other(each.device, each))
+        self._shaper.stop_shaping(
+            *((each.device, each.ifb) for each in wanted if not self._has_other_owner(each.device, each))
         )
 
 

@@ -13,8 +13,8 @@ from gateway_contract.base.texts import join_names
 from gateway_contract.core.health import DelayCount, FaultKind, LimitDelays
 from gateway_core.gateways.linux.dataplane.fault_register import MAX_NAMES, FaultRegister, Outcome, Place
 from gateway_core.gateways.linux.dataplane.plane import (
+    EMPTY_STATE,
     LIMIT_KINDS,
-    NOT_READ,
     DataPlane,
     KernelState,
     WantedSession,
@@ -28,7 +28,7 @@ from gateway_core.gateways.linux.threads import Crew
 from gateway_core.records.clock import Clock
 
 #: Seconds between two sweeps, and from a change in the kernel to a sweep, for changes that follow.
-_SWEEP_SECONDS, _DEBOUNCE_SECONDS = 5.0, 0.2
+_SWEEP_INTERVAL_SECONDS, _DEBOUNCE_SECONDS = 5.0, 0.2
 #: A sweep rests so many times as long as it read and compared: changes without an end must not take the whole
 #: processor. What it makes does not count: the more there is to make, the longer a fault would stay.
 _REST_FACTOR = 10
@@ -36,19 +36,19 @@ _REST_FACTOR = 10
 #: rates and redirect are compared once: each costs queries of its own.
 _ROUND_SECONDS = 60.0
 #: Seconds that a device, or a VLAN, may be missing while its session ends.
-_GRACE_SECONDS = 2 * _SWEEP_SECONDS
+_GRACE_SECONDS = 2 * _SWEEP_INTERVAL_SECONDS
 #: Sessions that are made at once, in less than half a second. New sessions come before the next batch.
 _SESSIONS_PER_BATCH = 256
 _REPAIRS_PER_SWEEP = 4 * _SESSIONS_PER_BATCH
 #: Seconds after which a session is made as it must be, though nobody reported the change.
-_PENDING_SECONDS = 5.0
+_MAX_PENDING_SECONDS = 5.0
 #: Attempts in one comparison at what could not be repaired before.
-_MAX_RETRIES = 50
+_MAX_RETRIES_PER_SWEEP = 50
 #: Bounds of the histogram in seconds: dense around the second within which a limit is to be there.
-_DELAY_BOUNDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_DELAY_BOUNDS_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 #: Sessions to make or repair, each with what was applied.
-_Todo = Sequence[tuple[WantedSession, WantedSession | None]]
+_SessionChanges = Sequence[tuple[WantedSession, WantedSession | None]]
 
 _log = logging.getLogger(__name__)
 
@@ -60,24 +60,24 @@ class DelayHistogram:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         #: Sessions by the bound that their delay does not exceed; at the end those beyond all bounds.
-        self._sessions = [0] * (len(_DELAY_BOUNDS) + 1)
+        self._sessions = [0] * (len(_DELAY_BOUNDS_SECONDS) + 1)
         self._sum = 0.0
 
     def observe(self, seconds: float) -> None:
         with self._lock:
-            self._sessions[bisect_left(_DELAY_BOUNDS, seconds)] += 1
+            self._sessions[bisect_left(_DELAY_BOUNDS_SECONDS, seconds)] += 1
             self._sum += seconds
 
     def read(self) -> LimitDelays:
         with self._lock:
             sessions, seconds = list(accumulate(self._sessions)), self._sum
-        return LimitDelays(tuple(map(DelayCount, _DELAY_BOUNDS, sessions)), sessions[-1], seconds)
+        return LimitDelays(tuple(map(DelayCount, _DELAY_BOUNDS_SECONDS, sessions)), sessions[-1], seconds)
 
 
 class Differences(NamedTuple):
     """Result of a comparison: the sessions to repair, and the sessions that cannot be repaired."""
 
-    to_make: _Todo
+    sessions_to_apply: _SessionChanges
     #: By session id: what it lacks that the data plane can't make, and the reason.
     missing: Mapping[int, tuple[Place, str]]
     #: All routes that may be there; None when nothing changed, and only some sessions were compared.
@@ -92,7 +92,7 @@ class Comparison:
         self._plane = plane
         self._now = clock
         #: What the kernel had at the last reading.
-        self.state: KernelState = NOT_READ
+        self.state: KernelState = EMPTY_STATE
         #: Where the round of all sessions goes on, and when it stopped.
         self._position, self._stopped_at = 0, clock()
         self._is_lacking = False
@@ -114,11 +114,11 @@ class Comparison:
         """Compare the `present` sessions with the last reading of the kernel. `applied` is the state applied
         before, by session id. `changed` are the parts that the last reading has read again. `shaped` are the
         indexes of devices whose qdiscs changed. `faulty` are the ids of sessions with a fault: at most
-        _MAX_RETRIES of them are repaired again. Raises KernelError."""
-        retried, due = set(faulty[:_MAX_RETRIES]), self._select_due(present, shaped)
+        _MAX_RETRIES_PER_SWEEP of them are repaired again. Raises KernelError."""
+        retried, due = set(faulty[:_MAX_RETRIES_PER_SWEEP]), self._select_due(present, shaped)
         failed = set(faulty)
         is_quiet = not (changed or failed or self._is_lacking) and present == applied
-        to_make: list[tuple[WantedSession, WantedSession | None]] = []
+        sessions_to_apply: list[tuple[WantedSession, WantedSession | None]] = []
         missing: dict[int, tuple[Place, str]] = {}
         routes: list[FibEntry] = []
         now, pending = self._now(), {}
@@ -127,26 +127,26 @@ class Comparison:
             link = self.state.links.get(wanted.device)
             own = self._list_routes(wanted, link)
             routes += own
-            lack = _find_lack(wanted, self.state)
+            lack = _find_missing_device(wanted, self.state)
             if lack is not None:
                 missing[id] = lack
             elif before is not None and before != wanted:
                 # A new rate is in the kernel a moment before it is in the table of sessions.
                 routes += self._list_routes(before, link)
                 pending[id] = self._pending.get(id, now)
-                if now - pending[id] >= _PENDING_SECONDS:
-                    to_make.append((wanted, before))
+                if now - pending[id] >= _MAX_PENDING_SECONDS:
+                    sessions_to_apply.append((wanted, before))
             elif id in failed:
                 if id in retried:
-                    to_make.append((wanted, before))
+                    sessions_to_apply.append((wanted, before))
             elif self._plane.has_differences(wanted, self.state, own) or (
-                id in due and not self._plane.is_exact(wanted, self.state)
+                id in due and not self._plane.has_exact_limits(wanted, self.state)
             ):
-                to_make.append((wanted, before))
+                sessions_to_apply.append((wanted, before))
             elif before is None:
                 self._plane.mark_applied(wanted)
         self._pending, self._is_lacking = pending, bool(missing)
-        return Differences(to_make, missing, None if is_quiet else set(routes))
+        return Differences(sessions_to_apply, missing, None if is_quiet else set(routes))
 
     def _list_routes(self, wanted: WantedSession, link: LinkEntry | None) -> list[FibEntry]:
         return [] if link is None else [route for _, route in self._plane.list_routes(wanted, link.ifindex)]
@@ -165,7 +165,7 @@ class Comparison:
         return due
 
 
-def _find_lack(wanted: WantedSession, state: KernelState) -> tuple[Place, str] | None:
+def _find_missing_device(wanted: WantedSession, state: KernelState) -> tuple[Place, str] | None:
     """Return the device that a session needs but the data plane cannot create, with the reason; None if no
     device is missing."""
     if wanted.access_interface not in state.links:
@@ -270,7 +270,7 @@ class Reconciler:
             }
         if present != applied:
             self._plane.set_owners(present.values())
-            self._forget([wanted for id, wanted in applied.items() if id not in present], present)
+            self._remove_ended([wanted for id, wanted in applied.items() if id not in present], present)
         began = self._now()
         self._comparison.read(changed)
         seconds = self._now() - began
@@ -281,10 +281,10 @@ class Reconciler:
         faulty = self.fault_register.list_faulty_sessions()
         found = self._comparison.compare(present, applied, changed, self._take_shaped(), faulty)
         seconds += self._now() - began
-        self._note_missing(found.missing, started, is_fresh)
+        self._handle_missing_devices(found.missing, started, is_fresh)
         self._repair_common(self._comparison.state)
         self._rest_until = self._now() + _REST_FACTOR * seconds
-        is_done = self._repair(found.to_make)
+        is_done = self._repair(found.sessions_to_apply)
         if is_complete and found.routes is not None:
             removed = self._plane.remove_surplus(self._comparison.state, found.routes)
             if removed:
@@ -295,7 +295,7 @@ class Reconciler:
         with self._work:
             now = self._now()
             if is_done:
-                self._sweep_at = max(now + _SWEEP_SECONDS, self._rest_until)
+                self._sweep_at = max(now + _SWEEP_INTERVAL_SECONDS, self._rest_until)
             else:
                 # New sessions come first, and one comparison serves many of them.
                 self._sweep_at = self._rest_until if self._changed else now
@@ -317,10 +317,10 @@ class Reconciler:
                 self.sweep()
         except KernelError as error:
             text = "cannot compare the data plane with the sessions: %s; trying again in %g s"
-            _log.warning(text, error, _SWEEP_SECONDS)
+            _log.warning(text, error, _SWEEP_INTERVAL_SECONDS)
             with self._work:
                 self._unread = EVERYTHING
-                self._sweep_at = self._now() + _SWEEP_SECONDS
+                self._sweep_at = self._now() + _SWEEP_INTERVAL_SECONDS
 
     def _watch(self, watcher: Watcher) -> None:
         for changed in watcher:
@@ -343,11 +343,11 @@ class Reconciler:
         new = [present[id] for id in ids if id in present and present[id] != applied.get(id)]
         # Before the others go: a new session may have the device of a former one.
         self._plane.take_over(new)
-        self._forget([applied[id] for id in ids if id in applied and id not in present], present)
-        self._make([(wanted, applied.get(wanted.session_id)) for wanted in new])
+        self._remove_ended([applied[id] for id in ids if id in applied and id not in present], present)
+        self._apply_batch([(wanted, applied.get(wanted.session_id)) for wanted in new])
         self.fault_register.report()
 
-    def _forget(self, gone: list[WantedSession], present: Mapping[int, WantedSession]) -> None:
+    def _remove_ended(self, gone: list[WantedSession], present: Mapping[int, WantedSession]) -> None:
         # First: the kernel may refuse to remove something.
         for id in self.fault_register.list_faulty_sessions():
             if id is not None and id not in present:
@@ -355,7 +355,9 @@ class Reconciler:
         if gone:
             self._plane.remove(*gone)
 
-    def _note_missing(self, missing: Mapping[int, tuple[Place, str]], now: float, is_fresh: bool) -> None:
+    def _handle_missing_devices(
+        self, missing: Mapping[int, tuple[Place, str]], now: float, is_fresh: bool
+    ) -> None:
         """Recreate VLANs that are missing longer than _GRACE_SECONDS, and record devices that stay missing as
         faults."""
         # While a source does not reply, its sessions may be over: the time does not count.
@@ -391,26 +393,26 @@ class Reconciler:
             with self._work:
                 self._unread = EVERYTHING
 
-    def _repair(self, todo: _Todo) -> bool:
+    def _repair(self, todo: _SessionChanges) -> bool:
         """Create or repair the state of sessions in batches. Return False if the rest must wait for new
         sessions or for the next sweep."""
         for first in range(0, len(todo), _SESSIONS_PER_BATCH):
             if first and (first >= _REPAIRS_PER_SWEEP or self._changed):
                 return False
-            self._make(todo[first : first + _SESSIONS_PER_BATCH], self._comparison.state.routes)
+            self._apply_batch(todo[first : first + _SESSIONS_PER_BATCH], self._comparison.state.routes)
         return True
 
-    def _make(self, todo: _Todo, known: RouteState | None = None) -> None:
+    def _apply_batch(self, todo: _SessionChanges, known: RouteState | None = None) -> None:
         for (wanted, before), outcome in zip(todo, self._plane.repair(todo, known), strict=True):
             if outcome is None:
                 # The session is changing, or its device is gone: the next comparison sees it.
                 continue
             self.fault_register.set_faults(wanted.session_id, outcome.failed)
-            self._note_delay(wanted.session_id, before, outcome)
+            self._record_delay(wanted.session_id, before, outcome)
             if before == wanted:
                 self.fault_register.add_repairs(outcome.changed)
 
-    def _note_delay(self, id: int, before: WantedSession | None, outcome: Outcome) -> None:
+    def _record_delay(self, id: int, before: WantedSession | None, outcome: Outcome) -> None:
         with self._work:
             since = self._waiting.pop(id, None)
         is_limited = LIMIT_KINDS.isdisjoint(place.kind for place in outcome.failed)

@@ -18,7 +18,7 @@ from gateway_core.gateways.linux.kernel.reader import KernelReader
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 #: Families and protocols of others whose routes to a session are as good as the core's. Not those of routing
 #: daemons, which may have a million routes.
-_FOREIGN_ROUTES = (
+_FOREIGN_PROTOCOLS = (
     (socket.AF_INET, rt.RTPROT_KERNEL),
     (socket.AF_INET, rt.RTPROT_BOOT),
     (socket.AF_INET, rt.RTPROT_STATIC),
@@ -67,7 +67,7 @@ class SessionRoutes:
         """Return all routes that may belong to sessions."""
         others = [
             entry
-            for family, protocol in _FOREIGN_ROUTES
+            for family, protocol in _FOREIGN_PROTOCOLS
             for entry in self._reader.read_fib_entries(family, protocol, table=MAIN_TABLE)
         ]
         return RouteState.of(self.read_own(), others)
@@ -143,7 +143,7 @@ def format_destination(route: FibEntry) -> str:
     return f"{type}{socket.inet_ntop(family, route.destination)}/{route.length}"
 
 
-def make_unreachable(table: int, networks: Iterable[IPv4Network | IPv6Network]) -> list[FibEntry]:
+def make_unreachable_routes(table: int, networks: Iterable[IPv4Network | IPv6Network]) -> list[FibEntry]:
     """Return an unreachable route to each network: the kernel refuses packets for which the table has no more
     specific route."""
     return [
@@ -160,7 +160,7 @@ def add_pool_routes(routes: Set[FibEntry], own_routes: Set[FibEntry]) -> Outcome
     an address without a session would loop between the gateway and its default router until the TTL expires.
     The route of a session is more specific, and any other route to the pool has a better metric."""
     missing = [(format_destination(route), fib.replace_route(route)) for route in routes - own_routes]
-    return _apply(FaultKind.POOL, "add the route", missing)
+    return _apply_changes(FaultKind.POOL, "add the route", missing)
 
 
 class Steering:
@@ -223,10 +223,10 @@ class Steering:
             if route not in own_routes
         ]
         missing += [(_format_rule(rule), fib.add_rule(rule)) for rule in wanted if rule not in ours]
-        changed, refused = _apply(FaultKind.STEERING, "steer by", missing)
+        changed, refused = _apply_changes(FaultKind.STEERING, "steer by", missing)
         if not refused:
             surplus = [(_format_rule(rule), fib.delete_rule(rule)) for rule in ours if rule not in wanted]
-            _, refused = _apply(FaultKind.STEERING, "steer by", surplus)
+            _, refused = _apply_changes(FaultKind.STEERING, "steer by", surplus)
         return Outcome(changed, {**failed, **refused})
 
     def _find_routes(self) -> tuple[list[FibEntry], NoDevice | None]:
@@ -236,7 +236,7 @@ class Steering:
         cgnat = self._cgnat
         if cgnat is None:
             return [], None
-        unreachable = make_unreachable(cgnat.vrf_table, (_DEFAULT_NETWORK, *cgnat.source_ranges))
+        unreachable = make_unreachable_routes(cgnat.vrf_table, (_DEFAULT_NETWORK, *cgnat.source_ranges))
         try:
             link = self._reader.find_link(cgnat.handoff_interface)
         except NoDevice as error:
@@ -248,7 +248,7 @@ class Steering:
         return [FibEntry(cgnat.vrf_table, bytes(4), 0, link.index, gateway, None), *unreachable], None
 
 
-def _apply(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]]) -> Outcome:
+def _apply_changes(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]]) -> Outcome:
     """Make changes of named objects. An object that already exists, or is already removed, counts neither as
     changed nor as failed."""
     codes = try_changes(f"{verb} {changes[0][0]}", [change for _, change in changes]) if changes else []

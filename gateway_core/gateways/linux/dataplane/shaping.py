@@ -57,14 +57,14 @@ _MIN_BURST_BYTES = 10_000
 _MAX_FLOWS = 256
 #: Memory of fq_codel, some 900 full packets: 100 ms at 100 Mbit/s. The kernel's 32 MB a direction and session
 #: would let a few subscribers that are flooded take the memory of the machine.
-_MEMORY_BYTES = 2 << 20
+_MAX_QUEUE_MEMORY_BYTES = 2 << 20
 #: Bytes in the plain queue where there is no fq_codel, or not yet: some 100 ms at 20 Mbit/s.
 _PLAIN_QUEUE_BYTES = 256 << 10
 
 #: The priority of the redirect among the filters of a device.
 _REDIRECT_PRIORITY = 10
 #: The group of IFBs that go: the kernel removes a group in one step. Nothing else has this number.
-_OUTGOING_GROUP = 0x47415445
+_REMOVAL_GROUP = 0x47415445
 #: Error numbers for a thing to remove that went by itself.
 _GONE_CODES = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
 
@@ -128,7 +128,7 @@ class Shaper:
             self._remove_redirects(unlimited_up)
             self._remove_ifbs(unlimited_up)
             self._remove_limits([each for each in down if each.limit is None])
-            ifbs_down = self._find_ifbs(limited_up)
+            ifbs_down = self._create_ifbs(limited_up)
             # Before the IFBs are up: then the kernel need not wait until no processor uses a former queue.
             self._set_limits([*limited_up, *(each for each in down if each.limit is not None)])
             _run_changes([(each, links.set_up(each.limited_index)) for each in _select_working(ifbs_down)])
@@ -144,7 +144,7 @@ class Shaper:
         down, up = self._make_limit_entries(ifindex), self._make_limit_entries(ifb)
         return down, (QdiscEntry(ifindex, INGRESS, _INGRESS_QDISC.handle, _INGRESS_QDISC.kind), *up)
 
-    def is_exact(
+    def has_exact_limits(
         self, link: LinkEntry, ifb: LinkEntry | None, down_bps: int, up_bps: int, profile: OverheadProfile
     ) -> bool:
         """Return True if the kernel has these rates and the redirect of a session. The caller has checked
@@ -162,7 +162,7 @@ class Shaper:
             and redirects == [PacketFilter(_REDIRECT_PRIORITY, ifb.ifindex)]
         )
 
-    def unshape(self, *sessions: tuple[str, str]) -> None:
+    def stop_shaping(self, *sessions: tuple[str, str]) -> None:
         """Remove all limits of sessions. Each session is the name of its device and the name of its IFB; both
         devices may be missing. The kernel needs 20 ms to remove one IFB, and 20 ms to remove many IFBs
         together. Raises the first error."""
@@ -204,10 +204,10 @@ class Shaper:
         found = zip(candidates, self._reader.find_links(candidates), strict=True)
         removed = {name: name for name, link in found if link is not None and link.kind == IFB} | surplus
         if removed:
-            self.unshape(*removed.items())
+            self.stop_shaping(*removed.items())
         return list(removed)
 
-    def _find_ifbs(self, directions: Sequence[Direction]) -> list[Direction]:
+    def _create_ifbs(self, directions: Sequence[Direction]) -> list[Direction]:
         """Create the missing IFBs, and return the directions whose IFB is down."""
         for each in directions:
             if len(each.ifb) > MAX_NAME_LENGTH:
@@ -237,7 +237,7 @@ class Shaper:
     def _set_limits(self, directions: Sequence[Direction]) -> None:
         """Set the rate limits of devices. The limit works with a plain FIFO queue first, until fq_codel is
         added."""
-        self._place(
+        self._set_qdisc(
             ROOT,
             [
                 (
@@ -276,11 +276,11 @@ class Shaper:
             parent=_TBF_CLASS,
             handle=_FQ_CODEL.handle,
             flows=_MAX_FLOWS,
-            memory=_MEMORY_BYTES,
+            memory=_MAX_QUEUE_MEMORY_BYTES,
         )
-        self._place(_TBF_CLASS, [(each, _FQ_CODEL, add(each.limited_index)) for each in directions])
+        self._set_qdisc(_TBF_CLASS, [(each, _FQ_CODEL, add(each.limited_index)) for each in directions])
 
-    def _place(self, parent: int, todo: Sequence[tuple[Direction, Qdisc, KernelChange]]) -> None:
+    def _set_qdisc(self, parent: int, todo: Sequence[tuple[Direction, Qdisc, KernelChange]]) -> None:
         """Set the qdisc under `parent` on each device. `todo` has each direction with its qdisc and the
         change that adds the qdisc. A qdisc with the same handle is changed in place, any other qdisc is
         replaced."""
@@ -358,12 +358,12 @@ class Shaper:
         working, changes = _select_working(directions), []
         for each, link in zip(working, self._reader.find_links([each.ifb for each in working]), strict=True):
             if link is not None and link.kind == IFB:
-                changes.append((each, links.set_group(link.index, _OUTGOING_GROUP)))
+                changes.append((each, links.set_group(link.index, _REMOVAL_GROUP)))
             elif link is not None:
                 each.error = _NotAnIfb(f"remove {each.ifb}")
         going, _ = _run_changes(changes, _GONE_CODES)
         if going:
-            change(f"remove {len(going)} IFBs", links.delete_group(_OUTGOING_GROUP))
+            change(f"remove {len(going)} IFBs", links.delete_group(_REMOVAL_GROUP))
 
 
 def _make_directions(session: Limits) -> tuple[Direction, Direction]:
@@ -383,18 +383,18 @@ def _select_working(directions: Iterable[Direction]) -> list[Direction]:
 
 
 def _run_changes(
-    changes: Sequence[tuple[Direction, KernelChange]], accept: Container[int] = ()
+    changes: Sequence[tuple[Direction, KernelChange]], accepted_codes: Container[int] = ()
 ) -> tuple[list[Direction], list[Direction]]:
     """Make changes in the given order. Return the directions whose change succeeded, and the directions whose
-    change the kernel refused with an error number in `accept`. Any other refusal becomes the error of its
-    direction."""
+    change the kernel refused with an error number in `accepted_codes`. Any other refusal becomes the error of
+    its direction."""
     made, refused = [], []
     codes = try_changes("shape sessions", [change for _, change in changes])
     for (each, _), code in zip(changes, codes, strict=True):
         if not code:
             each.is_changed = True
             made.append(each)
-        elif code in accept:
+        elif code in accepted_codes:
             refused.append(each)
         else:
             each.error = KernelError.of(each.step, code)
