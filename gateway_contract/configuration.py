@@ -512,7 +512,7 @@ class System(Section):
 
 @dataclass(frozen=True)
 class Interfaces(Section):
-    """The interfaces: `trunks` carry subscribers, `uplinks` the rest of the network."""
+    """Interfaces of the gateway: `trunks` carry subscribers, `uplinks` lead to the rest of the network."""
 
     trunks: Annotated[
         tuple[str, ...],
@@ -541,7 +541,7 @@ class RadiusServer(Section):
 
 @dataclass(frozen=True)
 class Radius(Section):
-    """The RADIUS servers that authorize subscribers; their secrets are masked."""
+    """RADIUS servers that authorize subscribers. Responses mask the secrets of these servers."""
 
     server: Annotated[
         IPv4Address | None, _HOST, about("IPv4 address of the server; null without RADIUS.", "192.0.2.10")
@@ -633,7 +633,7 @@ class Cgnat(Section):
 
 @dataclass(frozen=True)
 class Qos(Section):
-    """Rates of sessions without rates of their own, as text with a unit."""
+    """Default rates of sessions, as text with a unit."""
 
     default_down: Annotated[
         int,
@@ -819,7 +819,7 @@ class WebhooksConfiguration(Section):
 
 @dataclass(frozen=True)
 class Api(Section):
-    """This API. The last three fields are of the alternative profile."""
+    """Settings of the API. The last three fields apply to the alternative profile."""
 
     enabled: Annotated[bool, Flag(), about("Whether the API serves requests.", True)]
     token_lifetime: Annotated[int, Seconds(60, 86400), about("Lifetime of tokens, in seconds.", 3600)] = 3600
@@ -957,7 +957,7 @@ class AddressPool(Section):
 
 @dataclass(frozen=True)
 class Subscribers(Section):
-    """Subscribers that are authorized without a RADIUS server, and what holds for all subscribers."""
+    """Subscribers that are authorized without a RADIUS server, and settings for all subscribers."""
 
     local: Annotated[
         tuple[LocalSubscriber, ...],
@@ -1024,7 +1024,7 @@ class Subscribers(Section):
 
 @dataclass(frozen=True)
 class History(Section):
-    """The age of the oldest sessions in the history, and its size. The oldest sessions go first."""
+    """Limits of the age and the size of the history. The API removes the oldest sessions first."""
 
     days: Annotated[int, WholeNumber(1, 3650), about("Days that an ended session is kept.", 90)] = 90
     mebibytes: Annotated[
