@@ -54,10 +54,10 @@ class Gateway(Protocol):
         """Return a context manager. In its block, no session starts or ends. Its value is the impact that
         `configure` would have on sessions, without services."""
 
-    def detail(self, id: int) -> SessionDetail | None:
+    def read_detail(self, id: int) -> SessionDetail | None:
         """Return the record of a session, with its current traffic; None for an unknown id."""
 
-    def counters(self) -> Mapping[int, Counters]:
+    def read_counters(self) -> Mapping[int, Counters]:
         """Return a map from session id to traffic, for all sessions, from one reading."""
 
     def disconnect(self, ids: Sequence[int]) -> Sequence[SessionDetail]:
@@ -74,57 +74,57 @@ class Gateway(Protocol):
         for an unknown id. The `expiry` is stored with the session, also over a restart; None removes a former
         expiry. The caller must restore the rates at the expiry."""
 
-    def interfaces(self) -> Rows:
+    def list_interfaces(self) -> Rows:
         """Return Interface rows: fixed interfaces, VLANs, the devices of the sessions, the IFBs of the
         sessions."""
 
-    def vlans(self) -> SortedRows[Any]:
+    def list_vlans(self) -> SortedRows[Any]:
         """Return Vlan rows by trunk and tags."""
 
-    def refusals(self) -> Counter[TriggerRefusal]:
+    def count_refusals(self) -> Counter[TriggerRefusal]:
         """Return the number of first frames of subscribers that created no VLAN since the start of the core,
         by reason."""
 
-    def packet_drops(self) -> tuple[PacketDrops, ...]:
+    def list_packet_drops(self) -> tuple[PacketDrops, ...]:
         """Return the latest counters of dropped subscriber packets, by trunk."""
         return ()
 
-    def skipped_entries(self) -> tuple[SkippedEntries, ...]:
+    def count_skipped_entries(self) -> tuple[SkippedEntries, ...]:
         """Return the number of unreadable entries since the start of the core, by source and kind."""
         return ()
 
-    def routes(self) -> Rows:
+    def list_routes(self) -> Rows:
         """Return Route rows: network routes, then the routes of the sessions."""
 
-    def bgp_summary(self) -> dict[str, Any]:
+    def read_bgp_summary(self) -> dict[str, Any]:
         """Return the output of FRR's `show bgp summary json`; an empty dict without BGP neighbours."""
 
-    def faults(self) -> Rows:
-        """Return Fault rows in the order of `fault_rows`."""
-        return fault_rows(())
+    def list_faults(self) -> Rows:
+        """Return Fault rows in the order of `make_fault_rows`."""
+        return make_fault_rows(())
 
-    def repairs(self) -> Mapping[FaultKind, int]:
+    def count_repairs(self) -> Mapping[FaultKind, int]:
         """Return the number of successful repairs since the start of the core, by kind of fault."""
         return dict.fromkeys(FaultKind, 0)
 
-    def limit_delays(self) -> LimitDelays | None:
+    def read_limit_delays(self) -> LimitDelays | None:
         """Return the histogram of the time from the start of a session to its active rate limit; None if a
         session has its limit from the start."""
         return None
 
-    def unavailable_sources(self) -> Sequence[str]:
+    def list_unavailable_sources(self) -> Sequence[str]:
         """Return the names of the session sources that do not reply. Their sessions are stale."""
         return ()
 
-    def dependencies(self) -> Sequence[Dependency]:
+    def list_dependencies(self) -> Sequence[Dependency]:
         """Return the last known state of the session sources, RADIUS, FRR and the clock, without waiting."""
 
 
-def fault_rows(faults: Sequence[Fault]) -> Rows:
+def make_fault_rows(faults: Sequence[Fault]) -> Rows:
     """Return Fault rows sorted by time, object, kind and session id. No two faults may have the same sort
     key."""
-    return SortedRows(sorted(faults, key=_fault_key), _fault_key, lambda fault: fault)
+    return SortedRows(sorted(faults, key=_get_fault_key), _get_fault_key, lambda fault: fault)
 
 
-def _fault_key(fault: Fault) -> Key:
+def _get_fault_key(fault: Fault) -> Key:
     return fault.since, fault.object, fault.kind, fault.session_id or 0

@@ -50,12 +50,12 @@ _log = logging.getLogger(__name__)
 _summary = attrgetter("summary")
 #: The rows of each list that is filtered and sorted by the fields of its records.
 LISTS: dict[type[Method[Any]], Callable[[Gateway], Rows]] = {
-    network.ListInterfaces: lambda gateway: gateway.interfaces(),
-    network.ListVlans: lambda gateway: gateway.vlans(),
+    network.ListInterfaces: lambda gateway: gateway.list_interfaces(),
+    network.ListVlans: lambda gateway: gateway.list_vlans(),
     network.ListQos: lambda gateway: gateway.sessions.rows(Session.make_qos),
-    network.ListRoutes: lambda gateway: gateway.routes(),
+    network.ListRoutes: lambda gateway: gateway.list_routes(),
     network.ListCgnatSessions: lambda gateway: gateway.sessions.cgnat_sessions(),
-    health.ListFaults: lambda gateway: gateway.faults(),
+    health.ListFaults: lambda gateway: gateway.list_faults(),
 }
 
 
@@ -103,22 +103,22 @@ class CoreService:
             uptime_seconds=int(self._clock.steady() - self._started),
             active_sessions=len(self._sessions),
             stale_sessions=self._sessions.compute_statistics().stale_sessions,
-            unavailable_sources=tuple(self._gateway.unavailable_sources()),
+            unavailable_sources=tuple(self._gateway.list_unavailable_sources()),
             product=PRODUCT,
             version=VERSION,
         )
 
     def get_statistics(self, _: Method[Any]) -> sessions.Statistics:
-        repairs, refusals = self._gateway.repairs(), self._gateway.refusals()
+        repairs, refusals = self._gateway.count_repairs(), self._gateway.count_refusals()
         return record_of(
             sessions.Statistics, self._sessions.compute_statistics(),
-            unavailable_sources=tuple(self._gateway.unavailable_sources()),
-            faults=len(self._gateway.faults()),
+            unavailable_sources=tuple(self._gateway.list_unavailable_sources()),
+            faults=len(self._gateway.list_faults()),
             repairs=tuple(health.RepairCount(kind, repairs[kind]) for kind in FaultKind),
             demux_refusals=_count_refusals(refusals),
-            packet_drops=self._gateway.packet_drops(),
-            limit_delays=self._gateway.limit_delays(),
-            skipped_entries=self._gateway.skipped_entries(),
+            packet_drops=self._gateway.list_packet_drops(),
+            limit_delays=self._gateway.read_limit_delays(),
+            skipped_entries=self._gateway.count_skipped_entries(),
         )  # fmt: skip
 
     def get_sessions_version(self, _: Method[Any]) -> sessions.SessionsVersionReply:
@@ -145,7 +145,7 @@ class CoreService:
         return paging.make_list_reply("sessions", rows, call.page, order)
 
     def get_session(self, call: sessions.GetSession) -> sessions.SessionReply:
-        session = self._gateway.detail(call.id)
+        session = self._gateway.read_detail(call.id)
         if session is None:
             raise CORE.error(sessions.SessionNotFoundError(call.id))
         return sessions.SessionReply(session)
@@ -214,10 +214,10 @@ class CoreService:
         return {"profiles": profiles, "count": len(profiles)}
 
     def get_bgp_summary(self, _: Method[Any]) -> dict[str, Any]:
-        return {"summary": self._gateway.bgp_summary()}
+        return {"summary": self._gateway.read_bgp_summary()}
 
     def get_demux_state(self, call: SelectingMethod[Any]) -> Reply:
-        vlans, refused = self._gateway.vlans().convert(_make_demux_vlan), self._gateway.refusals()
+        vlans, refused = self._gateway.list_vlans().convert(_make_demux_vlan), self._gateway.count_refusals()
         return paging.select_records(
             vlans,
             call,
@@ -226,7 +226,7 @@ class CoreService:
         )
 
     def get_dependencies(self, _: Method[Any]) -> health.DependenciesReply:
-        return health.DependenciesReply(tuple(self._gateway.dependencies()))
+        return health.DependenciesReply(tuple(self._gateway.list_dependencies()))
 
     def _list_records(self, rows: Callable[[Gateway], Rows], call: SelectingMethod[Any]) -> Reply:
         return paging.select_records(rows(self._gateway), call)

@@ -122,7 +122,7 @@ class Watches:
             return watched.sample
 
     def _take_sample(self, id: int, before: _Sample | None) -> _Sample | None:
-        detail = self._gateway.detail(id)
+        detail = self._gateway.read_detail(id)
         at = self._clock.steady()
         if detail is None:
             return None
@@ -191,7 +191,7 @@ class Talkers:
         return before, self._sweep()
 
     def _sweep(self) -> _Sweep:
-        counters = self._gateway.counters()
+        counters = self._gateway.read_counters()
         return _Sweep(self._clock.steady(), counters)
 
     def _forget(self) -> None:

@@ -24,7 +24,7 @@ from gateway_contract.core.sessions import EndedSession, SessionDetail, SessionS
 from gateway_core.__main__ import main
 from gateway_core.commands import lab
 from gateway_core.gateways.lab.gateway import LabGateway
-from gateway_core.gateways.protocols import fault_rows
+from gateway_core.gateways.protocols import make_fault_rows
 from gateway_core.records.paging import Rows
 from tests.support.running_gateway import (
     DELAYS,
@@ -58,9 +58,9 @@ class FaultyGateway(LabGateway):
                 summary = replace(session.summary, state=SessionState.STALE)
                 self.sessions.replace(replace(session, summary=summary))
 
-    def detail(self, id: int) -> SessionDetail | None:
+    def read_detail(self, id: int) -> SessionDetail | None:
         _hold("detail")
-        found = super().detail(id)
+        found = super().read_detail(id)
         if found is None:
             return None
         return replace(found, faults=tuple(fault for fault in FAULTS if fault.session_id == id))
@@ -73,29 +73,29 @@ class FaultyGateway(LabGateway):
         ended = [EndedSession.of(session.summary) for session in found]
         raise StillConnected(1, ended, f"{SOURCES[0]} does not reply")
 
-    def faults(self) -> Rows:
+    def list_faults(self) -> Rows:
         _hold("faults")
-        return fault_rows(FAULTS)
+        return make_fault_rows(FAULTS)
 
-    def repairs(self) -> dict[FaultKind, int]:
+    def count_repairs(self) -> dict[FaultKind, int]:
         return REPAIRS
 
-    def refusals(self) -> Counter[TriggerRefusal]:
+    def count_refusals(self) -> Counter[TriggerRefusal]:
         return REFUSALS
 
-    def packet_drops(self) -> tuple[PacketDrops, ...]:
+    def list_packet_drops(self) -> tuple[PacketDrops, ...]:
         return DROPS
 
-    def skipped_entries(self) -> tuple[SkippedEntries, ...]:
+    def count_skipped_entries(self) -> tuple[SkippedEntries, ...]:
         return SKIPPED
 
-    def limit_delays(self) -> LimitDelays:
+    def read_limit_delays(self) -> LimitDelays:
         return DELAYS
 
-    def unavailable_sources(self) -> tuple[str, ...]:
+    def list_unavailable_sources(self) -> tuple[str, ...]:
         return SOURCES
 
-    def dependencies(self) -> tuple[Dependency, ...]:
+    def list_dependencies(self) -> tuple[Dependency, ...]:
         return DEPENDENCIES
 
 

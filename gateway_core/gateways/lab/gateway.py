@@ -118,12 +118,12 @@ class LabGateway(Gateway):
         with self._hold_present():
             yield Impact.of(self._world.find_sessions_to_end(configuration))
 
-    def detail(self, id: int) -> SessionDetail | None:
+    def read_detail(self, id: int) -> SessionDetail | None:
         # Without the lock, which would delay this method during arrivals and departures.
         session = self.sessions.get(id)
         return None if session is None else session.make_detail(session.traffic.counters(self._read_usage()))
 
-    def counters(self) -> dict[int, Counters]:
+    def read_counters(self) -> dict[int, Counters]:
         usage = self._read_usage()
         return {session.id: session.traffic.counters(usage) for session in self.sessions.all()}
 
@@ -152,15 +152,15 @@ class LabGateway(Gateway):
             counters = session.traffic.counters(self._world.usage(now))
             return session.make_detail(counters), changed.make_detail(counters)
 
-    def vlans(self) -> SortedRows[ManagedVlan]:
+    def list_vlans(self) -> SortedRows[ManagedVlan]:
         with self._lock:
             return SortedRows(self._world.vlans.list_in_order(), ManagedVlan.key, ManagedVlan.to_record)
 
-    def refusals(self) -> Counter[TriggerRefusal]:
+    def count_refusals(self) -> Counter[TriggerRefusal]:
         with self._lock:
             return self._world.vlans.refusals.copy()
 
-    def interfaces(self) -> Rows:
+    def list_interfaces(self) -> Rows:
         with self._lock:
             usage, sessions, vlans = (
                 self._read_usage(),
@@ -183,7 +183,7 @@ class LabGateway(Gateway):
             ),
         )
 
-    def routes(self) -> Rows:
+    def list_routes(self) -> Rows:
         with self._lock:
             configuration, sessions = self._world.configuration, self.sessions.all()
             dual_stack = self.sessions.snapshot(_DUAL_STACK)
@@ -196,13 +196,13 @@ class LabGateway(Gateway):
             SortedRows(dual_stack, lambda session: (3, session.id), network.make_delegated_route),
         )
 
-    def bgp_summary(self) -> dict[str, Any]:
+    def read_bgp_summary(self) -> dict[str, Any]:
         with self._lock:
             bgp, sessions = self._world.configuration.bgp, len(self.sessions)
         started = self._world.started
         return network.make_bgp_summary(bgp, sessions, int(self._read_time() - started), int(started))
 
-    def dependencies(self) -> tuple[Dependency, ...]:
+    def list_dependencies(self) -> tuple[Dependency, ...]:
         return _DEPENDENCIES
 
     @contextmanager

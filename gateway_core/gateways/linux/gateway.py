@@ -53,7 +53,7 @@ from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.tracker import HookSocket, SignOnWatch, Tracker
 from gateway_core.gateways.linux.threads import Crew, DebouncedAction
 from gateway_core.gateways.linux.views import CachedReading, Links, list_routes, list_vlans
-from gateway_core.gateways.protocols import fault_rows
+from gateway_core.gateways.protocols import make_fault_rows
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.paging import Rows, SortedRows
 from gateway_core.sessions.session import Counters
@@ -193,14 +193,14 @@ class LinuxGateway:
             self.pending_commits.replace([*self._list_pending_commits(), commit])
             yield self._find_impact_on_sessions(configuration)
 
-    def detail(self, id: int) -> SessionDetail | None:
+    def read_detail(self, id: int) -> SessionDetail | None:
         session = self.sessions.get(id)
         if session is None:
             return None
         faults = self.reconciler.fault_register.list_faults_of(session.id)
         return session.make_detail(self._read_traffic(session), faults)
 
-    def counters(self) -> Mapping[int, Counters]:
+    def read_counters(self) -> Mapping[int, Counters]:
         sessions, counters = self.sessions.all(), self.device_counters
         with gateway_step("read the counters of all sessions"):
             counters.sweep(sessions)
@@ -232,49 +232,51 @@ class LinuxGateway:
         self._links.forget()
         return None if changed is None else (changed[0].make_detail(counted), changed[1].make_detail(counted))
 
-    def interfaces(self) -> Rows:
+    def list_interfaces(self) -> Rows:
         links = self._read_links()
         vlans = [served.vlan for served in self.demux.list_vlans()]
         return links.list_interfaces(self.configuration.interfaces.trunks, vlans, self.sessions.all())
 
-    def vlans(self) -> SortedRows[ManagedVlan]:
+    def list_vlans(self) -> SortedRows[ManagedVlan]:
         epoch_offset = self.clock.wall() - self.clock.steady()
         return list_vlans(self.demux.list_vlans(), self._read_links(), self.sessions, epoch_offset)
 
-    def refusals(self) -> Counter[TriggerRefusal]:
+    def count_refusals(self) -> Counter[TriggerRefusal]:
         return self.demux.count_refusals() + self.dhcp_guard.count_refusals()
 
-    def packet_drops(self) -> tuple[PacketDrops, ...]:
+    def list_packet_drops(self) -> tuple[PacketDrops, ...]:
         return self.firewall.list_drops()
 
-    def skipped_entries(self) -> tuple[SkippedEntries, ...]:
+    def count_skipped_entries(self) -> tuple[SkippedEntries, ...]:
         return count_skipped()
 
-    def routes(self) -> Rows:
+    def list_routes(self) -> Rows:
         cgnat = self.configuration.cgnat
         tables = [MAIN_TABLE, cgnat.vrf_table] if cgnat.enabled else [MAIN_TABLE]
         with gateway_step("read the routes"):
             entries, links = self.kernel_reader.read_routes(tables), self._links.get()
         return list_routes(entries, links.map_names(), self.sessions.all())
 
-    def bgp_summary(self) -> dict[str, Any]:
+    def read_bgp_summary(self) -> dict[str, Any]:
         bgp = self.configuration.bgp
         return self.frr.read_bgp_summary() if bgp is not None and bgp.neighbors else {}
 
-    def faults(self) -> Rows:
-        return fault_rows([fault for each in self._list_fault_registers() for fault in each.list_faults()])
+    def list_faults(self) -> Rows:
+        return make_fault_rows(
+            [fault for each in self._list_fault_registers() for fault in each.list_faults()]
+        )
 
-    def repairs(self) -> Mapping[FaultKind, int]:
+    def count_repairs(self) -> Mapping[FaultKind, int]:
         counts = [each.count_repairs() for each in self._list_fault_registers()]
         return {kind: sum(each[kind] for each in counts) for kind in FaultKind}
 
-    def limit_delays(self) -> LimitDelays:
+    def read_limit_delays(self) -> LimitDelays:
         return self.reconciler.limit_delays.read()
 
-    def unavailable_sources(self) -> Sequence[str]:
+    def list_unavailable_sources(self) -> Sequence[str]:
         return self.tracker.unavailable_sources
 
-    def dependencies(self) -> Sequence[Dependency]:
+    def list_dependencies(self) -> Sequence[Dependency]:
         return self.dependency_watch.list_dependencies()
 
     def _list_fault_registers(self) -> list[FaultRegister]:

@@ -33,13 +33,13 @@ class CountingLab(LabGateway):
     samples: list[float]
     sweeps = 0
 
-    def detail(self, id: int) -> SessionDetail | None:
+    def read_detail(self, id: int) -> SessionDetail | None:
         self.samples.append(self._clock.steady())
-        return super().detail(id)
+        return super().read_detail(id)
 
-    def counters(self) -> dict[int, Counters]:
+    def read_counters(self) -> dict[int, Counters]:
         self.sweeps += 1
-        return super().counters()
+        return super().read_counters()
 
 
 class Core:

@@ -43,10 +43,10 @@ class Lab(LabGateway):
             self.advance()
 
     def details(self) -> list[Any]:
-        return [self.detail(session.id) for session in self.sessions.all()]
+        return [self.read_detail(session.id) for session in self.sessions.all()]
 
     def vlan_names(self) -> set[str]:
-        return {vlan.name for _, vlan in self.vlans().rows_after(None, None)}
+        return {vlan.name for _, vlan in self.list_vlans().rows_after(None, None)}
 
     def failures(self) -> list[Any]:
         """All failed sign-ons of the journal."""
@@ -228,7 +228,7 @@ def test_a_burst_of_new_vlans_ends_at_its_limit_then_they_come_at_their_rate(
     assert len(gateway.vlan_names()) == 3 + 20
     # MAC addresses number the subscribers.
     newest = max(int(one.summary.mac_address.replace(":", "")[2:], 16) for one in gateway.sessions.all())
-    assert gateway.refusals().total() >= newest + 1 - len(gateway.sessions) > 0
+    assert gateway.count_refusals().total() >= newest + 1 - len(gateway.sessions) > 0
 
 
 def test_an_interface_is_one_of_a_session_a_vlan_or_the_machine(lab: Callable[..., Lab]) -> None:
@@ -274,14 +274,14 @@ def test_the_bgp_summary_names_the_neighbours_of_the_configuration(
 ) -> None:
     gateway = lab(5)
     gateway.clock.now += 3661
-    summary = gateway.bgp_summary()["ipv4Unicast"]
+    summary = gateway.read_bgp_summary()["ipv4Unicast"]
     assert (summary["as"], summary["routerId"], summary["peerCount"]) == (64512, "10.255.0.1", 2)
     assert set(summary["peers"]) == {"10.255.0.2", "10.255.0.6"}
     peer = summary["peers"]["10.255.0.2"]
     assert (peer["remoteAs"], peer["state"], peer["pfxSnt"]) == (64513, "Established", 5)
     assert (peer["peerUptime"], peer["peerUptimeMsec"]) == ("01:01:01", 3_661_000)
     del document["bgp"]
-    assert lab(5).bgp_summary() == {}
+    assert lab(5).read_bgp_summary() == {}
 
 
 @pytest.mark.parametrize(
@@ -293,10 +293,10 @@ def test_the_uptime_of_a_neighbour_is_written_as_frr_writes_it(
 ) -> None:
     gateway = lab(0)
     gateway.clock.now += seconds
-    assert gateway.bgp_summary()["ipv4Unicast"]["peers"]["10.255.0.2"]["peerUptime"] == shown
+    assert gateway.read_bgp_summary()["ipv4Unicast"]["peers"]["10.255.0.2"]["peerUptime"] == shown
 
 
 def test_without_uplinks_there_is_no_route_by_bgp(lab: Callable[..., Lab], document: dict[str, Any]) -> None:
     document["interfaces"]["uplinks"] = []
     document["cgnat"]["enabled"] = False
-    assert {route.session_id for _, route in lab(5).routes().rows_after(None, None)} == {1, 2, 3, 4, 5}
+    assert {route.session_id for _, route in lab(5).list_routes().rows_after(None, None)} == {1, 2, 3, 4, 5}

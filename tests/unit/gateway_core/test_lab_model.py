@@ -84,11 +84,11 @@ class Lab(RuleBasedStateMachine):
         return self.gateway.sessions.find(SessionFilter())
 
     def details(self) -> list[SessionDetail]:
-        found = [self.gateway.detail(session.id) for session in self.sessions()]
+        found = [self.gateway.read_detail(session.id) for session in self.sessions()]
         return [one for one in found if one is not None]
 
     def interfaces(self) -> dict[str, Interface]:
-        listed: list[Interface] = made(self.gateway.interfaces())
+        listed: list[Interface] = made(self.gateway.list_interfaces())
         return {interface.name: interface for interface in listed}
 
     def any_session(self, number: int) -> Session:
@@ -123,10 +123,10 @@ class Lab(RuleBasedStateMachine):
     def a_session_is_disconnected(self, number: int) -> None:
         session, others, ended = self.any_session(number), self.sessions(), len(self.journal.ended)
         others.remove(session)
-        assert [self.gateway.detail(session.id)] == self.gateway.disconnect([session.id])
+        assert [self.gateway.read_detail(session.id)] == self.gateway.disconnect([session.id])
         assert self.gateway.disconnect([session.id]) == []
         assert self.gateway.set_rate(session.id, 1, 1) is None
-        assert self.gateway.detail(session.id) is None
+        assert self.gateway.read_detail(session.id) is None
         assert self.sessions() == others
         self.all_ended_by_the_admin(ended)
 
@@ -151,10 +151,10 @@ class Lab(RuleBasedStateMachine):
         changed = self.gateway.set_rate(id, down, up)
         if changed is None:
             assert late
-            assert self.gateway.detail(id) is None
+            assert self.gateway.read_detail(id) is None
             return
         before, after = changed
-        assert after == self.gateway.detail(id)
+        assert after == self.gateway.read_detail(id)
         assert (after.bytes_in, after.bytes_out) == (before.bytes_in, before.bytes_out)
         assert (after.packets_in, after.packets_out) == (before.packets_in, before.packets_out)
         self.rates[id] = down, up
@@ -242,7 +242,7 @@ class Lab(RuleBasedStateMachine):
     def interfaces_are_those_of_the_configuration_the_vlans_and_the_sessions(self) -> None:
         listed, sessions = self.interfaces(), self.sessions()
         devices = {session.interface for session in sessions}
-        vlans = {vlan.name for vlan in made(self.gateway.vlans())}
+        vlans = {vlan.name for vlan in made(self.gateway.list_vlans())}
         vrf = {"cgnat"} if self.configuration.cgnat.enabled else set()
         fixed = {"lo", "uplink0", "cgnat0", *self.configuration.interfaces.trunks}
         assert set(listed) == devices | {f"ifb-{name}" for name in devices} | vlans | vrf | fixed
@@ -252,7 +252,7 @@ class Lab(RuleBasedStateMachine):
         assert max(map(len, listed)) <= MAX_NAME_LENGTH
         macs = [one.mac_address for one in listed.values() if one.mac_address is not None]
         assert len(set(macs)) == len(macs)
-        assert len({one.ifindex for one in listed.values()}) == len(made(self.gateway.interfaces()))
+        assert len({one.ifindex for one in listed.values()}) == len(made(self.gateway.list_interfaces()))
         for one in listed.values():
             assert self.names.setdefault(one.ifindex, one.name) == one.name
 
@@ -269,7 +269,7 @@ class Lab(RuleBasedStateMachine):
 
     @invariant()
     def a_vlan_is_there_for_its_sessions_and_limited(self) -> None:
-        vlans = made(self.gateway.vlans())
+        vlans = made(self.gateway.list_vlans())
         counted = Counter(session.access_interface for session in self.sessions())
         assert {vlan.name: vlan.session_count for vlan in vlans if vlan.session_count} == dict(counted)
         assert len(vlans) <= self.configuration.demux.rate_limits.max_vlans

@@ -268,7 +268,7 @@ def test_a_disconnect_returns_the_last_record_and_the_device_is_not_listed_after
     machine: Machine, gateway: LinuxGateway
 ) -> None:
     def names() -> list[str]:
-        return [interface.name for interface in gateway.interfaces().records()]
+        return [interface.name for interface in gateway.list_interfaces().records()]
 
     def end(key: str) -> None:
         machine.source.down(key)
@@ -474,23 +474,23 @@ def test_a_trunk_that_stays_down_keeps_no_other_from_vlans(machine: Machine, gat
 
 def test_lists_of_a_machine_that_cannot_be_read_are_errors(machine: Machine, gateway: LinuxGateway) -> None:
     machine.kernel.fails = True
-    for read in (gateway.interfaces, gateway.vlans, gateway.routes):
+    for read in (gateway.list_interfaces, gateway.list_vlans, gateway.list_routes):
         with not_done("read the (interfaces|routes).*No buffer space"):
             read()
     with not_done("read the interfaces"):
         gateway.has_interface("trunk9")
     with not_done("read the counters of the session"):
-        gateway.detail(1)
+        gateway.read_detail(1)
 
 
 def test_routes_are_those_of_the_main_table_and_of_steering(make: Make) -> None:
     machine = make()
     machine.kernel.entries = [steered(100), steered(254), steered(7)]
-    tables = [(route.table, route.session_id) for route in machine.gateway.routes().records()]
+    tables = [(route.table, route.session_id) for route in machine.gateway.list_routes().records()]
     assert tables == [("100", 1), ("main", 1)]
     cgnat = replace(CONFIGURATION.cgnat, enabled=False)
     without = make(replace(CONFIGURATION, cgnat=cgnat))
-    without.gateway.routes()
+    without.gateway.list_routes()
     assert without.kernel.tables == [254]
 
 
@@ -501,12 +501,12 @@ def steered(table: int) -> RouteEntry:
 
 def test_a_record_has_traffic_and_faults_of_its_session(machine: Machine, gateway: LinuxGateway) -> None:
     machine.reconciler.fault_register.set_faults(1, {Place(FaultKind.SHAPER, "ppp0"): "No buffer space"})
-    detail = gateway.detail(1)
+    detail = gateway.read_detail(1)
     assert detail is not None
     assert (detail.bytes_in, detail.bytes_out, detail.ppp_interface) == (1000, 2000, "ppp0")
     assert [fault.object for fault in detail.faults] == ["ppp0"]
-    assert [fault.session_id for fault in gateway.faults().records()] == [1]
-    assert gateway.detail(99) is None
+    assert [fault.session_id for fault in gateway.list_faults().records()] == [1]
+    assert gateway.read_detail(99) is None
 
 
 # Services

@@ -36,7 +36,7 @@ from gateway_core.configuration.store import ConfigurationStore
 from gateway_core.configuration.workspace import Workspace
 from gateway_core.gateways.lab.gateway import LabGateway, LabServices
 from gateway_core.gateways.lab.population import Population
-from gateway_core.gateways.protocols import fault_rows
+from gateway_core.gateways.protocols import make_fault_rows
 from gateway_core.records.changes import ChangeLog
 from gateway_core.records.orders import SortedItems
 from gateway_core.records.paging import (
@@ -425,7 +425,7 @@ def test_faults_of_one_moment_and_device_differ_by_kind_and_session() -> None:
         Fault(kind, "ppp1", id, "No such device", 1_700_000_000)
         for kind, id in ((FaultKind.IFB, 2), (FaultKind.SHAPER, 1), (FaultKind.SHAPER, None))
     )
-    rows = fault_rows([shaper, other, ifb])
+    rows = make_fault_rows([shaper, other, ifb])
     assert list(rows.records()) == [ifb, other, shaper]
     pages = walk(lambda cursor: list_of("faults", rows, Page(1, cursor), "faults"))
     assert [page["count"] for page in pages] == [1, 1, 1]

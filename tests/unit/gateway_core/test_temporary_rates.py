@@ -43,7 +43,7 @@ class Core:
         assert self.rates.change(id, new) is not None
 
     def detail(self, id: int = 2) -> SessionDetail:
-        found = self.gateway.detail(id)
+        found = self.gateway.read_detail(id)
         assert found is not None
         return found
 
