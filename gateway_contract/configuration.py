@@ -1,13 +1,14 @@
-"""The definition of the configuration: of each leaf the type, the range, the default, a sentence with the
-unit, whether it is secret, and what its commit does to sessions; of each list the key of its items.
+"""The definition of the configuration. For each leaf, the definition contains the type, the range, the
+default, a description with the unit, whether the leaf is secret, and the effect of a commit on sessions. For
+each list, it contains the key of the items.
 
-The core checks configurations by this definition, and gets typed values. The OpenAPI document, the reference,
-`gatewayctl` and the live page take the leaves from here. An attribute of a section is
+The core validates configurations by this definition and gets typed values. The OpenAPI document, the
+reference, `gatewayctl` and the live page also use this definition. An attribute of a section is
 
 name: Annotated[type of the value, kind in JSON, about(...), Effect(...)] = default
 
-An attribute without a default is required. A new leaf needs a default, because configurations on disk lack
-the leaf. Rules of the services, and rules between values, are in `gateway_core/configuration/rules.py`.
+An attribute without a default is required. A new leaf needs a default, because stored configurations lack the
+leaf. Rules of services, and rules that involve several values, are in `gateway_core/configuration/rules.py`.
 """
 
 import dataclasses
@@ -53,7 +54,7 @@ class Section:
 
 
 class Effect(str):
-    """A sentence for operators: how a commit of another value affects sessions."""
+    """A sentence for operators: how a commit that changes the value affects sessions."""
 
 
 # Kinds of values in JSON. `load` returns the typed value of JSON that is not null, and raises ValueError with
@@ -61,13 +62,13 @@ class Effect(str):
 
 
 class Leaf:
-    """A value without parts: a text, a number, or true and false."""
+    """A value without members: a string, a number or a boolean."""
 
     #: The type in JSON.
     type: Any = str
 
     def load(self, value: Any) -> Any:
-        """Return the typed value. Raises ValueError."""
+        """Convert JSON to the typed value. Raises ValueError with the broken rules."""
         if type(value) is not str:
             raise ValueError("must be a string")
         return value
@@ -75,7 +76,8 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Text(Leaf):
-    """A text. `rules` are patterns that the whole text must match, each with its error."""
+    """A string. `rules` are pairs: a pattern that the whole string must match, and the error text if the
+    string does not match."""
 
     rules: tuple[tuple[str, str], ...]
 
@@ -92,7 +94,7 @@ class Text(Leaf):
 
 @dataclass(frozen=True)
 class ParsedText(Leaf):
-    """A text that `parse` turns into a value."""
+    """A string that the function `parse` converts to a typed value."""
 
     parse: Callable[[str], Any]
 
@@ -105,8 +107,8 @@ class ParsedText(Leaf):
 
 
 class Rate(Leaf):
-    """A rate as text, in bits per second when loaded. Configurations on disk may have a rate that is too low
-    to be set now."""
+    """A rate as a string with a unit; the typed value is in bits per second. Stored configurations may
+    contain rates below the minimum for new values."""
 
     def load(self, value: Any) -> int:
         return parse_rate(super().load(value), least=1)
@@ -114,7 +116,7 @@ class Rate(Leaf):
 
 @dataclass(frozen=True)
 class Choice(Leaf):
-    """A text that is a value of an enumeration or of a Literal."""
+    """A string that must be a value of an enumeration or of a Literal."""
 
     type: Any
     error: str = ""
@@ -136,8 +138,8 @@ class Choice(Leaf):
 
 @dataclass(frozen=True)
 class WholeNumber(Leaf):
-    """An integer from `first` to `last`, which the error calls `noun`. The integers in `reserved` are not
-    allowed: they belong to `reserved_for`."""
+    """An integer from `first` to `last`. `noun` begins the range in the error text. The integers in
+    `reserved` are not allowed, because they belong to `reserved_for`."""
 
     first: int
     last: int
@@ -161,7 +163,7 @@ class Seconds(WholeNumber):
 
 
 class Flag(Leaf):
-    """`true` or `false`."""
+    """A boolean."""
 
     type = bool
 
@@ -173,20 +175,20 @@ class Flag(Leaf):
 
 @dataclass(frozen=True)
 class Object:
-    """An object with the attributes of a section."""
+    """A JSON object with the attributes of a section."""
 
     section: type[Section]
 
     @property
     def fields(self) -> "Mapping[str, Field]":
-        """The attributes by name, in their order."""
+        """The fields of the object by name, in the order of the section."""
         return _read_fields(self.section)  # type: ignore[arg-type]  # mypy takes the hash of an instance for it
 
 
 @dataclass(frozen=True)
 class ListOf:
-    """A list of values of `kind`, or of the sections that its annotation names. In a `unique` list, no two
-    items are equal or have the same key."""
+    """A list of values of `kind`, or of the sections in the type annotation. In a `unique` list, no two items
+    are equal or have the same key."""
 
     kind: Leaf | Object | None = None
     max_items: int | None = None
@@ -210,7 +212,7 @@ class ListOf:
         return self.max_items is not None and len(items) > self.max_items
 
     def find_broken_rules(self, items: Sequence[Any]) -> Iterator[str]:
-        """Yield the rules that typed items break."""
+        """Yield the text of each rule that the typed items break."""
         if len(items) < self.min_items:
             yield "must not be empty"
         if self.is_too_long(items):
@@ -222,8 +224,8 @@ class ListOf:
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A value of the configuration. `sample` is an example of a section in a candidate, where parts may be
-    missing."""
+    """The definition of a value of the configuration. `sample` is an example of a section in a candidate, in
+    which members may be missing."""
 
     kind: Leaf | Object | ListOf
     nullable: bool = False
@@ -238,12 +240,12 @@ class Field:
 
     @cached_property
     def members(self) -> "Mapping[str, Field]":
-        """The fields of an object by name, in their order; empty for any other value."""
+        """The fields of an object by name, in the order of the section; empty for any other value."""
         return self.kind.fields if isinstance(self.kind, Object) else {}
 
     @cached_property
     def item(self) -> "Field":
-        """The field of an item of a list; UNKNOWN for any other value."""
+        """The field of any item of a list; UNKNOWN for any other value."""
         return self.kind.item if isinstance(self.kind, ListOf) else UNKNOWN
 
     @cached_property
@@ -253,21 +255,21 @@ class Field:
 
     @property
     def own_key(self) -> str | None:
-        """The name of the member that identifies this item; None for a value that is not an item."""
+        """The name of the attribute that identifies this item; None for a value that is not an item."""
         return self.kind.section.key if isinstance(self.kind, Object) else None
 
     def below(self, name: str) -> "Field":
-        """Return the field of a member, or of any item of a list; UNKNOWN if there is none."""
+        """Return the field of a member or of any item of a list; UNKNOWN if there is no such field."""
         return self.item if isinstance(self.kind, ListOf) else self.members.get(name, UNKNOWN)
 
     @property
     def meaning(self) -> str:
-        """The meaning of the value: a sentence, with the unit if there is one."""
+        """The description of the value, with the unit if there is one."""
         return (self.documented and self.documented.description) or self.section_text
 
     @property
     def section_text(self) -> str:
-        """Docstring of a section on one line; empty for any other value."""
+        """The docstring of a section on one line; empty for any other value."""
         text = self.kind.section.__doc__ if isinstance(self.kind, Object) else None
         return " ".join((text or "").split())
 
@@ -278,7 +280,7 @@ class Field:
 
     @cached_property
     def secret(self) -> bool:
-        """True if the value is declared secret: nobody sees the value."""
+        """True if the value is declared secret. Clients then see a mask instead of the value."""
         return bool(((self.documented and self.documented.extra_json_schema) or {}).get(_MASKED))
 
 
@@ -287,8 +289,8 @@ UNKNOWN = Field(Leaf())
 
 
 def walk(field: Field, path: str = "") -> Iterator[tuple[str, Field]]:
-    """Yield a field and all fields below it, with their paths. A segment in capitals stands for the key of an
-    item."""
+    """Yield the field and all fields below it, each with its path. In a path, a segment in capital letters
+    stands for the key of an item."""
     yield path, field
     inner = path if field.key is None else f"{path}.{field.key.upper()}"
     for name, below in (field.members or field.item.members).items():
@@ -330,12 +332,12 @@ def _parse_field(hint: Any, default: Any) -> Field:
 
 
 def _about_secret(description: str) -> Meta:
-    """Return the documentation of a secret, as `about` does. Nobody sees the value."""
+    """Return the documentation of a secret field, like `about`. Clients see a mask instead of the value."""
     return about(description, MASK, **{_MASKED: True})
 
 
 def _about_sample(**values: Any) -> Meta:
-    """Return an example of a section in a candidate."""
+    """Return the documentation of a section that is only an example of this section in a candidate."""
     return Meta(examples=[values])
 
 
@@ -344,7 +346,7 @@ def _about_sample(**values: Any) -> Meta:
 
 @dataclass(frozen=True)
 class VlanRange:
-    """A range of VLAN ids from `first` to `last`, both included, 1 to 4094."""
+    """A range of VLAN ids, from `first` to `last` inclusive, within 1 to 4094."""
 
     first: int
     last: int
@@ -528,7 +530,7 @@ class Interfaces(Section):
 
 @dataclass(frozen=True)
 class RadiusServer(Section):
-    """A further RADIUS server; its secret is masked."""
+    """A further RADIUS server. Its secret is masked."""
 
     key = "address"
     address: Annotated[IPv4Address, _HOST, about("IPv4 address of the server.", "192.0.2.11")]
@@ -586,7 +588,7 @@ class Radius(Section):
 
 @dataclass(frozen=True)
 class Cgnat(Section):
-    """Steering to the CGNAT appliance."""
+    """Steering of sessions to the CGNAT appliance."""
 
     enabled: Annotated[
         bool,
@@ -620,14 +622,14 @@ class Cgnat(Section):
 
     @property
     def subscriber_gateway(self) -> IPv4Address:
-        """The gateway's address on each access interface: the second address of the range. The following
-        addresses are for subscribers."""
+        """The gateway's address on each access interface: the second address of `source_range`. The addresses
+        after it are for subscribers."""
         return self.source_range[1]
 
     @property
     def source_ranges(self) -> tuple[IPv4Network, ...]:
-        """The networks whose sessions are steered: `source_range`. Until a commit is confirmed, the core adds
-        the former network."""
+        """The networks whose sessions are steered: `source_range`. Until a commit is confirmed, the core also
+        adds the old network."""
         return (self.source_range,)
 
 
@@ -657,7 +659,7 @@ class Qos(Section):
 
 @dataclass(frozen=True)
 class VlanProfile(Section):
-    """The treatment of a range of VLANs."""
+    """Settings for a range of VLANs."""
 
     key = "name"
     name: Annotated[
@@ -682,13 +684,13 @@ class VlanProfile(Section):
 
     @property
     def last_tags(self) -> tuple[int, ...]:
-        """The largest tags of the profile, the outer one first."""
+        """The highest VLAN ids of the profile, the outer id first."""
         ranges = (self.outer_vlan_range, self.vlan_range)
         return tuple(tags.last for tags in ranges if tags is not None)
 
     def overlaps(self, other: "VlanProfile") -> bool:
-        """Return True if a VLAN can belong to both profiles. A VLAN with one tag never equals a VLAN with
-        two."""
+        """Return True if a VLAN can belong to both profiles. A VLAN with one tag is never the same as a VLAN
+        with two tags."""
         one, two = self.outer_vlan_range, other.outer_vlan_range
         if one is None or two is None:
             return one is two and self.vlan_range.overlaps(other.vlan_range)
@@ -697,7 +699,7 @@ class VlanProfile(Section):
 
 @dataclass(frozen=True)
 class RateLimits(Section):
-    """The limits of new VLANs."""
+    """Limits for new VLANs."""
 
     vlans_per_second: Annotated[int, WholeNumber(1, 100_000), about("New VLANs a second.", 200)]
     burst: Annotated[int, WholeNumber(1, 100_000), about("New VLANs at once.", 1000)]
@@ -715,7 +717,7 @@ class RateLimits(Section):
 
 @dataclass(frozen=True)
 class Demux(Section):
-    """The creation of VLANs for subscribers."""
+    """Automatic creation of VLANs for subscribers."""
 
     trunks: Annotated[
         tuple[str, ...],
@@ -747,7 +749,7 @@ class Demux(Section):
     ] = False
 
     def name_prefixes(self, trunk: str, profiles: Iterable[VlanProfile] | None = None) -> Iterator[str]:
-        """Return the prefixes of the VLAN devices of a trunk (the part before the tags), for the given
+        """Return the name prefixes of a trunk's VLAN devices (the part before the tags), for the given
         profiles or for all."""
         chosen = self.vlan_profiles if profiles is None else profiles
         return name_prefixes(trunk, [profile.last_tags for profile in chosen])
@@ -781,7 +783,7 @@ class ConfiguredUser(Section):
 
 @dataclass(frozen=True)
 class ConfiguredReceiver(Section):
-    """A webhook that exists while the configuration has it."""
+    """A webhook that the configuration declares."""
 
     key = "url"
     url: Annotated[
@@ -803,7 +805,7 @@ class ConfiguredReceiver(Section):
 
 @dataclass(frozen=True)
 class WebhooksConfiguration(Section):
-    """The receivers of webhooks, and networks to which nothing is delivered."""
+    """Declared webhooks, and networks to which no webhook is delivered."""
 
     denied_networks: Annotated[
         tuple[IPv4Network | IPv6Network, ...],
@@ -889,7 +891,7 @@ class BgpNeighbor(Section):
 
 @dataclass(frozen=True)
 class Bgp(Section):
-    """The gateway's own AS and its neighbours; null or missing without BGP."""
+    """The gateway's own AS and its neighbours. Without BGP, the section is null or missing."""
 
     as_number: Annotated[int, _AS_NUMBER, about("AS number of the gateway.", 64512)]
     router_id: Annotated[IPv4Address, _HOST, about("Router id, written as an IPv4 address.", "10.255.0.1")]
@@ -940,7 +942,7 @@ class LocalSubscriber(Section):
 
 @dataclass(frozen=True)
 class AddressPool(Section):
-    """Further addresses, for subscribers with the name of the pool in RADIUS (Framed-Pool, RFC 2869)."""
+    """Further addresses, for subscribers whose RADIUS reply names the pool (Framed-Pool, RFC 2869)."""
 
     key = "name"
     name: Annotated[
@@ -1012,12 +1014,12 @@ class Subscribers(Section):
 
     @property
     def pool_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """The networks of subscribers beside `cgnat.source_range`."""
+        """The networks of subscribers outside `cgnat.source_range`."""
         return (*(pool.network for pool in self.pools), *self.ipv6_networks)
 
     @property
     def ipv6_networks(self) -> tuple[IPv6Network, ...]:
-        """The IPv6 networks from which sessions get prefixes."""
+        """The IPv6 networks from which sessions receive prefixes."""
         ranges = (self.ipv6_range, self.delegated_range)
         return tuple(network for network in ranges if network is not None)
 
@@ -1034,7 +1036,7 @@ class History(Section):
 
 @dataclass(frozen=True)
 class Configuration(Section):
-    """The running configuration, one object for each section. Some sections may be left out."""
+    """The running configuration, with one object for each section. Optional sections may be missing."""
 
     system: Annotated[System, _about_sample(hostname="bng1")]
     interfaces: Annotated[
@@ -1074,8 +1076,8 @@ def field_at(path: Segments) -> Field:
 
 
 def mask_secrets(value: Any, field: Field = ROOT) -> Any:
-    """Return a copy of a JSON value with `MASK` in place of each value that is declared secret or has a
-    secret name, unless the value is null."""
+    """Return a copy of a JSON value in which `MASK` replaces each secret: a value that is declared secret or
+    whose name is that of a secret. Null values stay null."""
     if field.secret and value is not None:
         return MASK
     if isinstance(value, dict):
@@ -1089,8 +1091,8 @@ def mask_secrets(value: Any, field: Field = ROOT) -> Any:
 
 
 def mask_path(path: str) -> str:
-    """Return a path of the configuration up to the name of a secret: a client may have put the value of the
-    secret behind its name."""
+    """Return a path of the configuration, shortened after the name of a secret: a client may have written the
+    secret itself as the next segment."""
     try:
         parts = parse_path(path)
     except ValueError:
@@ -1101,9 +1103,9 @@ def mask_path(path: str) -> str:
 
 
 def quotes_hint(path: Segments) -> str:
-    """Return the end of a sentence about a path that does not exist: the hint that a shell may have removed
-    the quotes of a key, as in `api.users.j.doe` or `subscribers.local.7`. Empty for a path that does not lead
-    into a list."""
+    """Return a hint for the error text about a path that does not exist: the shell may have removed the
+    quotes of a key, as in `api.users.j.doe` or `subscribers.local.7`. Empty if the path does not lead into a
+    list."""
     field, above, keys = ROOT, "", path
     for number, segment in enumerate(path):
         if isinstance(field.kind, ListOf) and not above:

@@ -1,8 +1,9 @@
-"""The parts of a contract with another process: records, calls, errors and enumerations.
+"""Building blocks of a contract with another process: records, methods, errors and enumerations.
 
-A method is the struct of its parameters: `class GetSession(Method[SessionReply])` is the method GetSession,
-which replies with a SessionReply. Its docstring becomes the comment in the interface file. The interface
-file, the dispatcher, the client and the OpenAPI document come from these classes.
+A method is the struct of its parameters: `class GetSession(Method[SessionReply])` declares the method
+GetSession, which returns a SessionReply. The docstring of the class becomes the comment in the interface
+file. The interface file, the dispatcher, the client and the OpenAPI document are generated from these
+classes.
 """
 
 import inspect
@@ -40,25 +41,25 @@ MAX_LIMIT = 10_000
 
 
 def about(description: str, *examples: Any, **schema: Any) -> Meta:
-    """Return the documentation of a field: a sentence, with the unit if there is one; examples as on the
-    wire; and keywords of JSON Schema, such as `minimum`. Nothing checks these keywords: a rule that must hold
-    needs a `Meta` of its own."""
+    """Return the documentation of a field: a sentence, with the unit if there is one; examples as they are on
+    the wire; and keywords of JSON Schema, such as `minimum`. These keywords are documentation only: a rule
+    that must be enforced needs a separate `Meta`."""
     return Meta(description=description, examples=list(examples) or None, extra_json_schema=schema or None)
 
 
 def count(description: str, example: int) -> Meta:
-    """Return the documentation of a number that is never negative."""
+    """Return the documentation of a field that is a number and never negative."""
     return about(description, example, minimum=0)
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A reply, or a part of a reply. Readers ignore unknown fields."""
+    """A reply, or a part of a reply. Clients ignore unknown fields."""
 
 
 def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
-    """Return a struct with these values. Any other field has the value of the same name in the first source
-    that has such a value, or else its default. No type is checked. Raises TypeError for a field without a
-    value, and for a value without a field."""
+    """Return a struct of type `kind` with the given values. Each other field has the value of the first
+    source that has a field of the same name, or else its default. Types are not checked. Raises TypeError if
+    a required field has no value, or if the struct lacks a given field."""
     given: dict[str, Any] = {}
     for source, names in zip(sources, _find_shared_fields(kind, *map(type, sources)), strict=True):
         for name in names:
@@ -68,7 +69,7 @@ def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
 
 @cache
 def _find_shared_fields(kind: type[msgspec.Struct], *sources: type[Any]) -> list[list[str]]:
-    """Return for each source the fields of the struct that this source has, and no source before it."""
+    """Return for each source the fields of the struct that this source has and no earlier source has."""
     left, shared = list(kind.__struct_fields__), []
     for source in sources:
         shared.append([name for name in left if inspect.isdatadescriptor(getattr(source, name, None))])
@@ -77,21 +78,21 @@ def _find_shared_fields(kind: type[msgspec.Struct], *sources: type[Any]) -> list
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The parameters of a call, or a part of them. An unknown field is an error. A field that is null may be
-    left out."""
+    """The parameters of a call, or a part of these parameters. An unknown field is an error. A null field may
+    be omitted."""
 
 
 class Nothing(Record, frozen=True):
-    """The reply of a method that returns nothing."""
+    """The empty reply of a method that returns nothing."""
 
 
 class Method(Parameters, Generic[R], frozen=True):
     """The parameters of a method that replies with an `R`.
 
-    A method that `streams` replies with one `R` after another, at least every 15 seconds; a client ends the
-    stream after `silence` seconds without a reply. If such a method also `replies_once`, a call that is not
-    for more gets the first reply. A method that replies `at_once` is a read that takes the service far less
-    than a millisecond, whatever else the service does: the API sends many such reads together."""
+    A method that `streams` sends several replies, one at least every 15 seconds. A client ends the stream
+    after `silence` seconds without a reply. If such a method also `replies_once`, a call without the varlink
+    flag `more` gets the first reply only. A method that replies `at_once` is a read that takes the service
+    much less than a millisecond in any state of the service, so the API sends many such reads together."""
 
     streams: ClassVar[bool] = False
     replies_once: ClassVar[bool] = False
@@ -100,12 +101,13 @@ class Method(Parameters, Generic[R], frozen=True):
 
     @property
     def comes_at_once(self) -> bool:
-        """True if a service sends one reply to a call with these parameters, and sends it at once."""
+        """True if the service answers a call with these parameters at once, with exactly one reply."""
         return self.at_once
 
 
 class Command(Method[R], frozen=True, kw_only=True):
-    """The parameters of a method that changes something. The API records its own calls in its audit log."""
+    """The parameters of a method that changes something. The API records its own commands in its audit
+    log."""
 
     request_id: Annotated[
         str | None,
@@ -117,14 +119,14 @@ class Command(Method[R], frozen=True, kw_only=True):
 
 
 class Page(Parameters, frozen=True):
-    """The part of a list that a call asks for."""
+    """The part of a list that a call requests."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT), about("Most records of the page, 1 to 10000.", 100)]
     cursor: Annotated[str | None, about("next_cursor of the page before.", "WyJpZCIsWzIsMl1d")] = None
 
 
 class ListReply(Record, frozen=True, kw_only=True):
-    """A list of records, or a page of such a list."""
+    """A list of records, or one page of a list."""
 
     count: Annotated[int, count("Number of records in this reply.", 1)]
     total: Annotated[int, count("Number of records on all pages.", 1)]
@@ -134,14 +136,14 @@ class ListReply(Record, frozen=True, kw_only=True):
 
 
 class PagedMethod(Method[R], frozen=True, kw_only=True):
-    """A method whose reply is a list of records."""
+    """A method that returns a list of records."""
 
     page: Annotated[Page | None, about("The part to reply with, the whole list without.")] = None
 
 
 class SelectingMethod(PagedMethod[R], frozen=True, kw_only=True):
-    """A method whose reply is a list of records that the caller can filter and sort by their fields: see
-    `columns_of`."""
+    """A method that returns a list of records, which the caller can filter and sort by the fields of a
+    record: see `columns_of`."""
 
     filter: Annotated[
         dict[str, Any] | None,
@@ -154,11 +156,11 @@ class SelectingMethod(PagedMethod[R], frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True):
-    """The parameters of an error. The class is named like the error, with `Error` at the end."""
+    """The parameters of an error. The name of the class is the name of the error followed by `Error`."""
 
 
 class Enumeration(StrEnum):
-    """An enumeration whose members are pairs: the text on the wire, and a comment."""
+    """An enumeration. Each member is a pair: the text on the wire, and a comment."""
 
     comment: str
 
@@ -171,8 +173,8 @@ class Enumeration(StrEnum):
 
 @dataclass(frozen=True)
 class Contract:
-    """An interface, with its methods and errors in the order of the interface file. A service may leave out
-    `optional` methods."""
+    """A varlink interface, with its methods and errors in the order of the interface file. A service may omit
+    the `optional` methods."""
 
     name: str
     comment: str
@@ -181,23 +183,23 @@ class Contract:
     optional: frozenset[type[Method[Any]]] = frozenset()
 
     def method(self, method: type[Method[Any]]) -> str:
-        """Return the full name of a method."""
+        """Return the full name of a method, with the name of the interface."""
         return f"{self.name}.{method.__name__}"
 
     def error(self, failure: Failure) -> ErrorReply:
-        """Return the error for a handler to raise."""
+        """Return the exception that a handler raises to reply with this error."""
         name = f"{self.name}.{error_name(type(failure))}"
         return ErrorReply(name, msgspec.Raw(msgspec.json.encode(failure)))
 
 
 def error_name(failure: type[Failure]) -> str:
-    """Return the name of an error as the interface has it."""
+    """Return the name of an error in the interface."""
     return failure.__name__.removesuffix("Error")
 
 
 @cache
 def reply_of(method: type[Method[Any]]) -> type[Any]:
-    """Return the class of the record that a method replies with."""
+    """Return the class of a method's reply."""
     (base,) = method.__orig_bases__  # type: ignore[attr-defined]
     reply: type[Any] = get_args(base)[0]
     return reply
@@ -205,7 +207,8 @@ def reply_of(method: type[Method[Any]]) -> type[Any]:
 
 @cache
 def list_field(method: type[Method[Any]]) -> str:
-    """Return the name of the field that holds the records in the reply of a list."""
+    """Return the name of the field that contains the records, in the reply of a method that returns a
+    list."""
     hints = get_type_hints(reply_of(method))
     return next(name for name, hint in hints.items() if get_origin(hint) is tuple)
 
@@ -223,9 +226,10 @@ def bind_handlers(
     *services: object,
     handlers: Mapping[type[Method[Any]], Callable[..., Any]] | None = None,
 ) -> ServedInterface:
-    """Return the interface with a handler for each method. The handler of GetSession is the one in
-    `handlers`, or else the method `get_session` of the first service that has such a method. A handler takes
-    the parameters and, if it has a parameter `peer`, the calling process."""
+    """Return the interface with a handler for each method. The handler of GetSession is the function for
+    GetSession in `handlers`, or else the method `get_session` of the first service that has such a method. A
+    handler receives the parameters of the call, and also the calling process if the handler has a parameter
+    `peer`. Raises NotImplementedError for a method without a handler."""
     methods, found = {}, handlers or {}
     for method in contract.methods:
         name = re.sub(r"(?<=.)([A-Z])", r"_\1", method.__name__).lower()
@@ -286,15 +290,16 @@ def _list_types(hint: Any) -> Iterator[type[Any]]:
 
 
 def _is_enumeration(hint: Any) -> bool:
-    """Return True for an enumeration that varlink can declare: one of at least two names."""
+    """Return True if varlink can declare this enumeration: at least two members, all of them valid varlink
+    names."""
     if not (isinstance(hint, type) and issubclass(hint, Enumeration)):
         return False
     return len(hint) > 1 and all(_NAME_PATTERN.fullmatch(member) for member in hint)
 
 
 def _format_members(declared: type[Any], known: set[str]) -> str:
-    """Return the fields of a struct, or the values of an enumeration, each below its comment; on one line if
-    none has a comment. Leaves out comments in `known`, and adds the others to `known`."""
+    """Return the fields of a struct or the values of an enumeration, each after its comment; on one line if
+    none has a comment. Comments in `known` are omitted, and all other comments are added to `known`."""
     if issubclass(declared, Enumeration):
         return _format_parentheses([(_format_comment(member.comment, "  "), member) for member in declared])
     fields = []
@@ -319,8 +324,8 @@ def _read_fields(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _make_field_comment(hint: Any) -> str:
-    """Return the description of a field, with the comments of its values if varlink cannot declare the
-    values."""
+    """Return the description of a field. If the field is an enumeration that varlink cannot declare, the
+    comments of its values follow."""
     described = (meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description)
     return " ".join([*described, *_list_value_comments(hint)])
 
@@ -361,7 +366,7 @@ def _format_comment(text: str | None, indent: str = "") -> str:
 
 
 class Column(NamedTuple):
-    """A field of a record that a client can filter and sort by. `type` is int, str or an Enumeration."""
+    """A field of a record by which a client can filter and sort. `type` is int, str or an Enumeration."""
 
     type: type[Any]
     description: str
@@ -370,7 +375,8 @@ class Column(NamedTuple):
 
 @cache
 def columns_of(method: type[Method[Any]]) -> Mapping[str, Column]:
-    """Return the columns of the records that a method lists, by their names."""
+    """Return a map from the name to the column, for the fields by which a client can filter and sort the list
+    of this method."""
     (record, _) = get_args(get_type_hints(reply_of(method))[list_field(method)])
     hints = get_type_hints(record, include_extras=True)
     found = {name: _make_column(hints[name]) for name in record.__struct_fields__}

@@ -1,4 +1,5 @@
-"""A client of a service by its contract. Errors on the wire become errors of `base/errors.py`."""
+"""Client base class for a service with a contract. Errors on the wire become exceptions of
+`base/errors.py`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ T = TypeVar("T")
 
 
 def decode(type: type[T], raw: msgspec.Raw, unavailable: type[GatewayApiError]) -> T:
-    """Return a part of a reply as a value. Raises `unavailable` when the part breaks the contract."""
+    """Decode a part of a reply to a value of this type. Raises `unavailable` if the part breaks the
+    contract."""
     try:
         return msgspec.json.decode(raw, type=type)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -24,9 +26,9 @@ def decode(type: type[T], raw: msgspec.Raw, unavailable: type[GatewayApiError]) 
 
 
 class ContractClient:
-    """Client of the service that implements `contract`. Every method raises `unavailable` when there is no
-    reply, or when the reply breaks the contract; an error reply becomes the result of `translate_error`.
-    `timeout` is in seconds; None is the timeout of the varlink client."""
+    """Client of the service that implements `contract`. Every method raises `unavailable` if there is no
+    reply or if the reply breaks the contract, and the result of `translate_error` for an error reply.
+    `timeout` is in seconds; None uses the timeout of the varlink client."""
 
     contract: ClassVar[Contract]
     unavailable: ClassVar[type[GatewayApiError]]
@@ -35,19 +37,19 @@ class ContractClient:
         self._client = client
 
     def call(self, call: Method[R], *, timeout: float | None = None) -> R:
-        """Return the reply to a call."""
+        """Send a call and return the reply."""
         reply: type[R] = reply_of(type(call))
         return decode(reply, self.call_raw(call, timeout=timeout), self.unavailable)
 
     def call_raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
-        """Return the reply to a call as JSON."""
+        """Send a call and return the reply as unparsed JSON."""
         with self._translate_errors(call):
             (reply,) = self._replies(call, timeout=timeout)
             return reply.result()
 
     def follow(self, call: Method[R]) -> Iterator[R]:
-        """Yield the replies of a method that streams. Raises `unavailable`, CoreLacksMethod or NotFound at
-        the end: at the latest when no reply has come for the `silence` of the method, in seconds."""
+        """Yield the replies of a method that streams. When the stream ends, or after `silence` seconds of the
+        method without a reply, raises `unavailable`, CoreLacksMethod or NotFound."""
         try:
             with self._translate_errors(call):
                 for raw in self._client.stream(*self._wire_call(call), silence=call.silence):
@@ -58,7 +60,7 @@ class ContractClient:
             raise self.unavailable(str(error)) from error
 
     def translate_error(self, error: Unreachable | ErrorReply, call: Method[Any]) -> GatewayApiError:
-        """Return the error of `base/errors.py` for a call that failed."""
+        """Return the exception of `base/errors.py` for a failed call."""
         return self.unavailable(str(error))
 
     @contextmanager

@@ -1,6 +1,6 @@
-"""The client of the core daemon. Errors on the wire become errors of `base/errors.py`.
+"""The client of the core daemon. Errors on the wire become exceptions of `base/errors.py`.
 
-Records stay the JSON that the core sent (`Fields`), unless the API needs their values.
+Records stay unparsed JSON (`Fields`) unless the API needs their values.
 """
 
 import re
@@ -94,7 +94,7 @@ decode_part = partial(decode, unavailable=CoreUnavailable)
 
 
 class EditRefused(Invalid):
-    """An edit breaks a rule. The core has made none of the edits."""
+    """Refusal of edits: one of them breaks a rule. The core has made none of the edits."""
 
     def __init__(self, number: int, problems: Iterable[Problem]) -> None:
         #: The number of the edit, from 0.
@@ -103,7 +103,8 @@ class EditRefused(Invalid):
 
 
 class EditNotFound(NotFound):
-    """An edit deletes a path that does not exist. The core has made none of the edits."""
+    """Refusal of edits: one of them deletes a path that does not exist. The core has made none of the
+    edits."""
 
     def __init__(self, number: int, message: str) -> None:
         #: The number of the edit, from 0.
@@ -113,8 +114,8 @@ class EditNotFound(NotFound):
 
 @dataclass(frozen=True)
 class ListParts:
-    """The parts of a list, or of a page of it. `arrays` are JSON arrays of the records, not empty; together
-    they are the field `name`. `others` are the other fields."""
+    """A list or a page, in several parts. `arrays` are JSON arrays of records, none of them empty; joined,
+    they are the field `name` of the reply. `others` contains the other fields of the reply."""
 
     name: str
     arrays: Sequence[msgspec.Raw]
@@ -122,8 +123,8 @@ class ListParts:
 
 
 class CallOrigin(NamedTuple):
-    """The origin of calls: the user, and a function that makes an id for each command. The core reports a
-    change without an id as a change by another process."""
+    """The origin of commands: the user, and a function that creates an id for each command. The core reports
+    a change without an id as a change by another process."""
 
     author: str | None = None
     new_id: Callable[[], str] | None = None
@@ -137,15 +138,16 @@ class _SessionId(msgspec.Struct):
 
 
 class CoreClient(ContractClient):
-    """The methods of the core. `call`, `call_fields`, `call_list` and `call_raw` make any call. The other
-    methods are for calls that need more: checked arguments, a timeout, or several replies. Each command names
-    its author.
+    """Client of the core daemon. `call`, `call_fields`, `call_list` and `call_raw` can call any method of the
+    core. The other methods check arguments, set a timeout, or join several replies. Each command contains its
+    author.
 
-    Every method raises CoreUnavailable when the core cannot be reached or its reply breaks the contract,
-    CoreLacksMethod when the core does not have the method, and the translation of an error reply.
+    Every method raises CoreUnavailable if the core cannot be reached or if its reply breaks the contract,
+    CoreLacksMethod if the core does not have the method, and the translated exception for an error reply.
 
-    An ETag stands for the running configuration and the candidate together. A method with `if_match` raises
-    Stale unless the ETag is one of these; None allows any. Such a method also raises StepFailed."""
+    An ETag identifies the running configuration and the candidate together. A method with `if_match` raises
+    Stale if the present ETag is not in `if_match`; None matches any ETag. Such a method also raises
+    StepFailed."""
 
     contract, unavailable = CORE, CoreUnavailable
 
@@ -154,11 +156,12 @@ class CoreClient(ContractClient):
         self._origin = origin
 
     def with_origin(self, author: str | None, new_id: Callable[[], str] | None = None) -> Self:
-        """Return a client for the calls of one request, as `CallOrigin`."""
+        """Return a client for the calls of one request. The parameters are the fields of `CallOrigin`."""
         return type(self)(self._client, CallOrigin(author, new_id))
 
     def call_raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
-        """Return the whole reply, unparsed."""
+        """Send a call and return the whole reply as unparsed JSON. A command gets its author and id from the
+        origin."""
         if isinstance(call, Command):
             if self._origin.new_id is not None and not getattr(call, "dry_run", False):
                 call = msgspec.structs.replace(call, request_id=self._origin.new_id())
@@ -185,8 +188,8 @@ class CoreClient(ContractClient):
                 return super().translate_error(error, call)
 
     def ask(self, call: Method[R], *, timeout: float | None = None) -> R:
-        """Return the reply to a read that the API makes for itself. Raises CoreUnavailable also for an error
-        about the parameters, because no client of the API can correct them."""
+        """Send a read for the API's own use, and return the reply. An error about the parameters also raises
+        CoreUnavailable, because no client of the API can correct these parameters."""
         try:
             with self._translate_errors(call):
                 (reply,) = super()._replies(call, timeout=timeout)
@@ -197,7 +200,7 @@ class CoreClient(ContractClient):
         return decode_part(kind, raw)
 
     def require_method(self, call: Method[Any]) -> None:
-        """Check that the core has the method of `call`, which streams. Raises CoreLacksMethod."""
+        """Check that the core has the streaming method of `call`. Raises CoreLacksMethod."""
         with self._translate_errors(call):
             # Without `more` the core replies at once, at least with ExpectedMore.
             (reply,) = self._replies(call)
@@ -208,13 +211,13 @@ class CoreClient(ContractClient):
                     raise
 
     def call_fields(self, call: Method[Any], *names: str) -> Fields:
-        """Return these fields of a reply, or all fields, as JSON. Raises CoreUnavailable for a reply without
-        one of them."""
+        """Return the named fields of a reply as JSON, or all fields if no name is given. Raises
+        CoreUnavailable if a field is missing."""
         held = decode_part(Fields, self.call_raw(call))
         return _require_fields(call, held, names or reply_of(type(call)).__struct_fields__)
 
     def call_list(self, call: PagedMethod[Any]) -> ListParts:
-        """Return a list, or a page of a list. A list that may be long arrives in several replies."""
+        """Return a list, or one page of a list. The core sends a long list in several replies."""
         name = list_field(type(call))
         left_out = _PAGE_FIELDS if call.page is None else ()
         reply_type = reply_of(type(call))
@@ -238,12 +241,12 @@ class CoreClient(ContractClient):
         return ListParts(name, [array for array in arrays if not _EMPTY.fullmatch(array)], others)
 
     def check_access(self, usernames: Iterable[str], *, timeout: float | None = None) -> wire.AccessReply:
-        """Return whether the API is enabled, and which of these names have a user."""
+        """Return whether the API is enabled, and the users with these names."""
         names = tuple(filter(_is_possible_username, usernames))
         return self.ask(wire.CheckAccess(names), timeout=timeout or _ACCESS_TIMEOUT)
 
     def get_login(self, username: str) -> wire.LoginReply:
-        """Return what the check of a password needs. `username` is any text that a client sent."""
+        """Return the data that a password check needs. `username` may be any text that a client sent."""
         call = wire.GetLogin(username if _is_possible_username(username) else "")
         return self.ask(call, timeout=_ACCESS_TIMEOUT)
 
@@ -252,15 +255,15 @@ class CoreClient(ContractClient):
         return self.ask(wire.GetApiSettings(), timeout=_ACCESS_TIMEOUT)
 
     def get_dependencies(self, *, timeout: float | None = None) -> tuple[Dependency, ...]:
-        """Return the health of the core's dependencies; empty for a core without the method."""
+        """Return the health of the core's dependencies; empty if the core does not have the method."""
         try:
             return self.call(GetDependencies(), timeout=timeout).dependencies
         except CoreLacksMethod:
             return ()
 
     def get_sessions_version(self) -> str | None:
-        """Return the version of the list of sessions, which is another one after each change of a session.
-        None for a core without the method."""
+        """Return the version of the list of sessions, which changes with each change of a session. None if
+        the core does not have the method."""
         try:
             return self.call(sessions.GetSessionsVersion()).version
         except CoreLacksMethod:
@@ -271,7 +274,7 @@ class CoreClient(ContractClient):
         return self.call_list(sessions.ListSessions(wanted, sort, page=page))
 
     def get_session(self, id: int) -> msgspec.Raw:
-        """Return the session's record. Raises NotFound."""
+        """Return the record of a session. Raises NotFound."""
         record = self.call_fields(sessions.GetSession(id), "session")["session"]
         # Varlink calls have no ids: without this check, a core that mixes up its replies would go unnoticed.
         if (found := decode_part(_SessionId, record).id) != id:
@@ -279,49 +282,49 @@ class CoreClient(ContractClient):
         return record
 
     def list_talkers(self, call: traffic.ListTalkers) -> msgspec.Raw:
-        """Return the sessions with the most traffic, as JSON."""
+        """Return the sessions with the most traffic, as unparsed JSON."""
         return self.call_raw(call, timeout=_TALKERS_TIMEOUT)
 
     def disconnect_session(self, id: int) -> sessions.SessionSnapshot:
-        """Disconnect a session, and return its last record. Raises NotFound."""
+        """Disconnect a session and return its last record. Raises NotFound."""
         return sessions.SessionSnapshot.of(self.call(sessions.DisconnectSession(id)).session)
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[msgspec.Raw]:
-        """Disconnect the sessions of an access interface, and return their records. A dry run ends none of
-        them. Raises NotFound."""
+        """Disconnect the sessions of an access interface and return their records. With `dry_run`, only
+        return the records. Raises NotFound."""
         reply = self.call_fields(sessions.DisconnectInterface(interface, dry_run), "sessions")
         return decode_part(list[msgspec.Raw], reply["sessions"])
 
     def set_session_rate(
         self, id: int, **change: Any
     ) -> tuple[sessions.SessionSnapshot, sessions.SessionRates]:
-        """Change the rates of a session. Return the session before the change, and its rates after it.
-        `change` has the other parameters of SetSessionRate. Raises NotFound."""
+        """Change the rates of a session. Return the session before the change, and its new rates. `change`
+        contains the other parameters of SetSessionRate. Raises NotFound."""
         reply = self.call(sessions.SetSessionRate(id, **change))
         return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
 
     def start_rate_job(self, filter: Mapping[str, str], per_second: int, **change: Any) -> jobs.Job:
-        """Start a job that changes rates. `change` has the other parameters of StartRateJob. Raises Conflict
-        while the core runs as many jobs as it allows."""
+        """Start a job that changes the rates of the matching sessions. `change` contains the other parameters
+        of StartRateJob. Raises Conflict if too many jobs run already."""
         wanted = msgspec.convert(filter, sessions.SessionFilter)
         return self.call(jobs.StartRateJob(wanted, per_second=per_second, **change)).job
 
     def start_disconnect_job(self, filter: Mapping[str, str], per_second: int) -> jobs.Job:
-        """Start a job that disconnects sessions. Raises Conflict while the core runs as many jobs as it
-        allows."""
+        """Start a job that disconnects the matching sessions. Raises Conflict if too many jobs run
+        already."""
         wanted = msgspec.convert(filter, sessions.SessionFilter)
         return self.call(jobs.StartDisconnectJob(wanted, per_second)).job
 
     def get_sections(self, call: Method[wire.ConfigurationReply]) -> tuple[Sections, str]:
-        """Return the sections of a configuration, secrets masked, and the ETag."""
+        """Return the sections of a configuration, with masked secrets, and the ETag."""
         reply = self.call_fields(call, "configuration", "etag")
         return decode_part(Sections, reply["configuration"]), decode_part(str, reply["etag"])
 
     def compare(self, revision: int | None, to: int | None = None) -> wire.ComparisonReply:
-        """Return the difference between two configurations. `revision` is the older one: an archived
-        revision, or None for the running configuration. `to` is the newer one: an archived revision, 0 for
-        the running configuration, or None for the candidate. Raises NotFound for a revision that the archive
-        does not have."""
+        """Return the difference between two configurations. The older configuration is `revision`: an
+        archived revision, or None for the running configuration. The newer configuration is `to`: an archived
+        revision, 0 for the running configuration, or None for the candidate. Raises NotFound for a revision
+        that is not in the archive."""
         return self.call(
             wire.CompareConfiguration(
                 None if revision is None else _check_revision(revision), to and _check_revision(to)
@@ -333,7 +336,8 @@ class CoreClient(ContractClient):
         return self.call(wire.EditCandidate(_encode_edits(edits), if_match))
 
     def edit_all(self, edits: Sequence[wire.Edit], if_match: IfMatch) -> wire.EditReply:
-        """Stage all edits, or none. An error names the edit: `operations` and its number, from 0."""
+        """Stage all edits, or none. The text of an error contains the number of the edit, such as
+        `operations.0`. Raises Invalid and NotFound."""
         try:
             return self.edit(edits, if_match)
         except EditRefused as error:
@@ -344,38 +348,39 @@ class CoreClient(ContractClient):
             raise NotFound(f"operations.{error.number}: {error}") from error
 
     def commit(self, if_match: IfMatch = None, **terms: Any) -> wire.CommitReply:
-        """Commit the candidate. `terms` has the other parameters of CommitCandidate. Raises Invalid, and
-        Conflict if more sessions would end than `max_sessions_dropped`."""
+        """Commit the candidate. `terms` contains the other parameters of CommitCandidate. Raises Invalid, and
+        Conflict if the commit would end more sessions than `max_sessions_dropped`."""
         call = wire.CommitCandidate(_CLIENT_AUTHOR, **terms, if_match=if_match)
         return self.call(call, timeout=_COMMIT_TIMEOUT)
 
     def confirm(self) -> None:
-        """Confirm the commit that waits for it. Services may restart, as after a commit."""
+        """Confirm the commit that waits for a confirmation. Services may restart, as after a commit."""
         self.call_raw(wire.ConfirmCommit(), timeout=_COMMIT_TIMEOUT)
 
     def replace(self, document: dict[str, Any], if_match: IfMatch) -> wire.CommitReply:
-        """Commit a whole configuration. Raises Invalid, and Conflict while the candidate has changes."""
+        """Replace the running configuration and commit. Raises Invalid, and Conflict if the candidate has
+        changes."""
         call = wire.ReplaceConfiguration(document, _CLIENT_AUTHOR, if_match=if_match)
         return self.call(call, timeout=_COMMIT_TIMEOUT)
 
     def amend(self, edits: Sequence[wire.Edit], author: str, action: str) -> wire.CommitReply:
-        """Commit edits of the running configuration; the candidate keeps its changes. The core reports the
-        change as `action`. Raises EditRefused, Invalid and EditNotFound."""
+        """Commit edits of the running configuration; the candidate keeps its changes. `action` is the name of
+        the change in the core's log. Raises EditRefused, Invalid and EditNotFound."""
         call = wire.AmendConfiguration(_encode_edits(edits), author, action=action)
         return self.call(call, timeout=_COMMIT_TIMEOUT)
 
     def restore(self, revision: int, author: str, action: str) -> wire.CommitReply:
-        """Commit an archived revision; the candidate keeps its changes. The core reports the change as
-        `action`. Raises NotFound."""
+        """Commit an archived revision; the candidate keeps its changes. `action` is the name of the change in
+        the core's log. Raises NotFound."""
         call = wire.RestoreRevision(_check_revision(revision), author, action=action)
         return self.call(call, timeout=_COMMIT_TIMEOUT)
 
     def rollback(self, revision: int, if_match: IfMatch) -> wire.StagedReply:
-        """Stage an archived revision. Raises NotFound."""
+        """Replace the candidate by an archived revision. Raises NotFound."""
         return self.call(wire.RollbackCandidate(_check_revision(revision), if_match))
 
     def get_archived_revision(self, revision: int) -> Fields:
-        """Return the fields of ArchivedRevisionReply, secrets masked. Raises NotFound."""
+        """Return the fields of ArchivedRevisionReply, with masked secrets. Raises NotFound."""
         return self.call_fields(wire.GetArchivedRevision(_check_revision(revision)))
 
     def _replies(self, call: Method[Any], *, more: bool = False, timeout: float | None = None) -> list[Reply]:
@@ -384,7 +389,7 @@ class CoreClient(ContractClient):
 
 
 def _default_fields(reply: type[Any]) -> Fields:
-    """Return the fields of a reply that have a default, and the default of each as JSON."""
+    """Return a map from each field of a reply that has a default to the default as JSON."""
     fields = msgspec.structs.fields(reply)
     return {
         field.name: msgspec.Raw(msgspec.json.encode(field.default))
@@ -415,7 +420,7 @@ def _json(edit: wire.Edit) -> str | None:
 
 
 def _check_revision(number: int) -> int:
-    """Return the number of a revision. Raises NotFound for a number that cannot be one."""
+    """Return the revision number unchanged. Raises NotFound if no revision can have this number."""
     if not 1 <= number < 1 << 31:
         raise NotFound("No such revision")
     return number
@@ -427,7 +432,7 @@ def _is_possible_username(username: str) -> bool:
 
 
 def _translate_core_error(error: ErrorReply, call: Method[Any]) -> GatewayApiError:
-    """Return the error of `base/errors.py` for an error reply of the core."""
+    """Return the exception of `base/errors.py` for an error reply of the core."""
     if error.is_unknown_method:
         method = type(call).__name__
         if type(call) in CORE.optional:
@@ -470,7 +475,8 @@ def _translate_core_error(error: ErrorReply, call: Method[Any]) -> GatewayApiErr
 
 
 def _show_path(path: str) -> str:
-    """Return a path that does not exist, secrets masked, with a hint if its quotes may be missing."""
+    """Return a path that does not exist for an error text, with masked secrets. If the path may lack quotes,
+    a hint follows."""
     hint = ""
     with suppress(ValueError):
         hint = quotes_hint(parse_path(path))

@@ -1,4 +1,4 @@
-"""The core's contract for the configuration: documents, commits, users, and changes by others than the
+"""The core's contract for the configuration: documents, commits, users, and changes by clients other than the
 API."""
 
 from collections.abc import Sequence
@@ -85,17 +85,17 @@ class ConfigurationReply(Record, frozen=True):
 
 
 class GetConfiguration(Method[ConfigurationReply], frozen=True):
-    """Return the running configuration, secrets masked. `etag` identifies the running configuration and the
-    candidate together, and changes with either. A method with `if_match` fails unless `if_match` contains
-    this etag."""
+    """Return the running configuration, with masked secrets. `etag` identifies the running configuration and
+    the candidate together, and changes if either changes. A method with `if_match` fails unless `if_match`
+    contains this etag."""
 
 
 class GetCandidate(Method[ConfigurationReply], frozen=True):
-    """Return the candidate, secrets masked: the running configuration with all staged changes."""
+    """Return the candidate, with masked secrets: the running configuration with all staged changes."""
 
 
 class ConfigurationDifference(Record, frozen=True):
-    """The difference between two configurations, secrets masked."""
+    """The difference between two configurations, with masked secrets."""
 
     diff: Difference
     etag: Etag
@@ -107,8 +107,8 @@ class ConfigurationDifference(Record, frozen=True):
 
 @dataclass(frozen=True)
 class Edit:
-    """A change to the configuration. `value` is any JSON; a text is parsed as the path requires. A deletion
-    ignores `value`."""
+    """A change to the configuration. `value` is any JSON value. A string is converted to the type of the
+    path. A deletion ignores `value`."""
 
     action: EditAction
     path: str
@@ -142,7 +142,7 @@ StagedBefore = Annotated[
 
 
 class EditedValue(Record, frozen=True):
-    """A value before and after an edit, secrets masked."""
+    """A value before and after an edit, with masked secrets."""
 
     path: Annotated[
         str, about("The path of the edit, with the keys of items in place of indexes.", "qos.default_down")
@@ -201,9 +201,10 @@ class ComparisonReply(ConfigurationDifference, frozen=True):
 
 
 class CompareConfiguration(Method[ComparisonReply], frozen=True):
-    """Return the difference between two configurations, secrets masked: from the running configuration or an
-    archived one, to the candidate, the running configuration or an archived one. The difference from the
-    running configuration to the candidate includes the effect of a commit on services and sessions."""
+    """Return the difference between two configurations, with masked secrets. The older configuration is the
+    running configuration or an archived configuration. The newer configuration is the candidate, the running
+    configuration or an archived configuration. The difference from the running configuration to the candidate
+    includes the effect of a commit on services and sessions."""
 
     revision: Annotated[int | None, about("The archived one, the running one without.", 1)] = None
     to_revision: Annotated[
@@ -216,8 +217,8 @@ class CompareConfiguration(Method[ComparisonReply], frozen=True):
 
 
 class CommitReply(Record, frozen=True, kw_only=True):
-    """The result of a commit. If there was nothing to commit, author, comment and committed_at are those of
-    the last commit."""
+    """The result of a commit. If there was nothing to commit, author, comment and committed_at describe the
+    last commit."""
 
     committed: IsCommitted
     changes: Changes
@@ -234,10 +235,11 @@ class CommitReply(Record, frozen=True, kw_only=True):
 
 
 class CommitCandidate(Command[CommitReply], frozen=True):
-    """Commit the candidate: check it, render, check and apply the files of the services, and archive the
-    former configuration. While a commit waits for its confirmation, another commit with confirm_seconds moves
-    the deadline, and a commit of changes without confirm_seconds confirms. When the reply comes, services and
-    gateway use the new configuration, and a power cut does not undo the commit."""
+    """Commit the candidate: validate it, render, check and apply the files of the services, and archive the
+    previous configuration. If an earlier commit waits for its confirmation, a commit with confirm_seconds
+    moves the deadline, and a commit of changes without confirm_seconds confirms the earlier commit. When the
+    reply arrives, the services and the gateway use the new configuration, and a power cut does not undo the
+    commit."""
 
     author: Author
     comment: Comment = None
@@ -250,9 +252,9 @@ class CommitCandidate(Command[CommitReply], frozen=True):
 
 
 class ReplaceConfiguration(Command[CommitReply], frozen=True):
-    """Replace the running configuration at once, as staging and committing would, or change nothing on error.
-    A masked secret, as returned by GetConfiguration, keeps the running secret; items of lists are matched by
-    their keys. Fails while changes are staged."""
+    """Replace the running configuration at once, as staging and a commit would do, or change nothing on
+    error. A masked secret, as returned by GetConfiguration, keeps the running secret; items of lists are
+    matched by their keys. Fails if changes are staged."""
 
     configuration: Document
     author: Author
@@ -261,10 +263,10 @@ class ReplaceConfiguration(Command[CommitReply], frozen=True):
 
 
 class AmendConfiguration(Method[CommitReply], frozen=True):
-    """Apply edits to the running configuration at once, in their order, or change nothing on error. Staged
-    changes stay staged. A commit that waits for its confirmation continues to wait, and the same edits are
-    applied to the configuration that would return. ListChanges reports the change as `action`, or as
-    configuration.amend."""
+    """Apply edits to the running configuration at once and in order, or change nothing on error. Staged
+    changes stay staged. If a commit waits for its confirmation, it continues to wait, and the edits are also
+    applied to the configuration that returns without a confirmation. ListChanges reports the change as
+    `action`, or as configuration.amend."""
 
     edits: Edits
     author: Author
@@ -274,9 +276,10 @@ class AmendConfiguration(Method[CommitReply], frozen=True):
 
 
 class RestoreRevision(Method[CommitReply], frozen=True):
-    """Make an archived configuration the running configuration at once. Staged changes stay staged. A commit
-    that waits for its confirmation is confirmed if the archived configuration is the one that would return.
-    ListChanges reports the change as `action`, or as configuration.restore."""
+    """Make an archived configuration the running configuration at once. Staged changes stay staged. If a
+    commit waits for its confirmation, and the archived configuration is the configuration that returns
+    without a confirmation, that commit is confirmed. ListChanges reports the change as `action`, or as
+    configuration.restore."""
 
     revision: Revision
     author: Author
@@ -316,7 +319,7 @@ class ChangesReply(Record, frozen=True):
 
 
 class ListChanges(Method[ChangesReply], frozen=True):
-    """List the changes by the core itself, and by other clients than the API. With log and after_sequence,
+    """List the changes by the core itself and by clients other than the API. With log and after_sequence,
     list only the changes after that sequence number, unless the core has another log. A change is on disk
     before a reply contains it, and survives a restart of the core. Fails with StepFailed if the disk cannot
     be read."""
@@ -331,7 +334,7 @@ RequestIds = Annotated[
 
 
 class ResolveCallsReply(Record, frozen=True):
-    """The outcomes of calls. A call in none of the lists still runs."""
+    """The outcomes of calls. A call that is in none of the lists is still running."""
 
     done: Annotated[RequestIds, about("Calls that changed something, or had nothing to change.")]
     failed: Annotated[RequestIds, about("Calls that got an error.")]
@@ -339,10 +342,9 @@ class ResolveCallsReply(Record, frozen=True):
 
 
 class ResolveCalls(Method[ResolveCallsReply], frozen=True):
-    """Return the outcome of calls whose replies the caller has lost. A call that the core does not know has
-    changed no configuration, and will not change anything: the core refuses the call if it arrives later. If
-    the core was restarted meanwhile, such a call may have changed sessions. The last 4096 completed calls are
-    on disk."""
+    """Return the outcomes of calls whose replies the caller has lost. An unknown call has changed no
+    configuration and never will: the core refuses the call if it arrives later. If the core was restarted
+    meanwhile, an unknown call may have changed sessions. The last 4096 completed calls are on disk."""
 
     request_ids: Annotated[RequestIds, Meta(max_length=100)] = ()
 
@@ -351,7 +353,7 @@ class ResolveCalls(Method[ResolveCallsReply], frozen=True):
 
 
 class ArchivedRevision(Record, frozen=True):
-    """The commit of an archived configuration."""
+    """Information about the commit of an archived configuration."""
 
     revision: Revision
     committed_at: CommittedAt
@@ -360,7 +362,7 @@ class ArchivedRevision(Record, frozen=True):
 
 
 class RunningCommit(Record, frozen=True):
-    """The commit of the running configuration."""
+    """Information about the commit of the running configuration."""
 
     committed_at: CommittedAt
     author: Author
@@ -390,7 +392,7 @@ class ArchivedRevisionReply(ArchivedRevision, frozen=True):
 
 
 class GetArchivedRevision(Method[ArchivedRevisionReply], frozen=True):
-    """Return an archived configuration, secrets masked."""
+    """Return an archived configuration, with masked secrets."""
 
     revision: Revision
 
@@ -402,7 +404,7 @@ Username = Annotated[str, about("Login.", "admin")]
 
 
 class ApiUser(Record, frozen=True):
-    """A user of the API. A token is valid while its user has the same generation as at the login."""
+    """A user of the API. A token is valid as long as its user has the same generation as at the login."""
 
     username: Username
     role: Annotated[Role, about("What the user may do.", "admin")]
@@ -410,8 +412,9 @@ class ApiUser(Record, frozen=True):
         str,
         Meta(min_length=1),
         about(
-            "One that the user never had, after each change of the password or the role, after the user was "
-            "deleted and created again, and after EndTokens. Nothing else changes it, not even a restart.",
+            "Changes to a value that the user never had, with each change of the password or the role, when "
+            "the user is deleted and created again, and with EndTokens. Nothing else changes it, not even a "
+            "restart.",
             "1",
         ),
     ]
@@ -432,19 +435,19 @@ class AccessReply(Record, frozen=True):
     version: SettingsVersion = None
 
     def user(self, username: str) -> ApiUser | None:
-        """Return the user with this name; None without one."""
+        """Return the user with this name, or None if there is no such user."""
         return next((user for user in self.users if user.username == username), None)
 
 
 class CheckAccess(Method[AccessReply], frozen=True):
-    """Return whether the API is enabled, and which of these names have a user. The API makes this call before
-    every request, so that a commit takes effect on the next request; or once for each version, if the core
-    has versions. Such a core sets the modification time of its socket to another version before a change of
-    the reply takes effect."""
+    """Return whether the API is enabled, and the users with these names. If the core has versions, the API
+    makes this call once for each version; otherwise, before every request. So a commit takes effect on the
+    next request. A core with versions sets the modification time of its socket to another version before a
+    change of the reply takes effect."""
 
     at_once = True
 
-    usernames: Annotated[tuple[str, ...], about("Names that may be of users.", ["admin"])]
+    usernames: Annotated[tuple[str, ...], about("Possible names of users.", ["admin"])]
 
 
 class LoginReply(Record, frozen=True):
@@ -462,13 +465,14 @@ class LoginReply(Record, frozen=True):
 
 
 class GetLogin(Method[LoginReply], frozen=True):
-    """Return what the API needs to check the password of a user. No other method returns a password hash."""
+    """Return the data that the API needs to check a user's password. No other method returns a password
+    hash."""
 
     username: Username
 
 
 class EndTokens(Command[Nothing], frozen=True):
-    """End all tokens of a user of the API: the user gets another generation. When the reply comes, a power
+    """End all tokens of a user of the API: the user gets a new generation. When the reply arrives, a power
     cut does not undo the change."""
 
     username: Username
@@ -488,14 +492,14 @@ class Receiver(Record, frozen=True):
 
 
 class HistoryLimits(Record, frozen=True):
-    """The limits of the history of sessions that the API keeps."""
+    """The limits of the session history that the API keeps."""
 
     days: Annotated[int, about("Days after its end that a session is kept.", 90, minimum=1)]
     mebibytes: Annotated[int, about("Size of the history; the oldest sessions go first.", 1024, minimum=16)]
 
 
 class ApiSettings(Record, frozen=True, kw_only=True):
-    """Settings of the API itself in the running configuration."""
+    """The settings of the API in the running configuration."""
 
     enabled: Annotated[bool, about("Whether the API serves requests.", True)]
     auth_token: Annotated[
@@ -519,10 +523,10 @@ class ApiSettings(Record, frozen=True, kw_only=True):
 
 
 class GetApiSettings(Method[ApiSettings], frozen=True):
-    """Return the settings of the API in the running configuration, with secrets. A call for more gets the
-    present settings, and all settings again after each commit, with a reply at least every 15 seconds. The
-    API makes this call before every request of its alternative profile, so that a commit takes effect on the
-    next request; or once for each version, as CheckAccess."""
+    """Return the settings of the API in the running configuration, including secrets. A call with the flag
+    `more` returns the present settings, then all settings again after each commit, with a reply at least
+    every 15 seconds. In its alternative profile, the API also makes this call once for each version, or
+    before every request if the core has no versions, like CheckAccess."""
 
     streams = True
     replies_once = True
@@ -545,14 +549,14 @@ Problems = Annotated[tuple[ConfigurationProblem, ...], about("The rules that the
 
 
 class EditRefusedError(Failure, frozen=True):
-    """Refusal of edits: one of them is invalid, and none was made."""
+    """Refusal of edits: one of the edits is invalid. No edit was made."""
 
     edit: EditNumber
     problems: Problems
 
 
 class PathNotFoundError(Failure, frozen=True):
-    """Refusal of edits: one of them deletes a value that does not exist, and none was made."""
+    """Refusal of edits: one of the edits deletes a value that does not exist. No edit was made."""
 
     edit: EditNumber
     path: Annotated[str, about("The path of that edit.", "bgp.neighbors.0")]
@@ -565,13 +569,13 @@ class ConfigurationInvalidError(Failure, frozen=True):
 
 
 class ConfigurationChangedError(Failure, frozen=True):
-    """Refusal of a change: the etag of the configuration is not in `if_match`."""
+    """Refusal of a change: the etag of the present configuration is not in `if_match`."""
 
     etag: Etag
 
 
 class RevisionNotFoundError(Failure, frozen=True):
-    """Error about a revision: the archive has fewer configurations."""
+    """Error about a revision: the archive has no configuration with that number."""
 
     revision: Revision
 
@@ -585,11 +589,11 @@ class CandidateStagedError(Failure, frozen=True):
 
 
 class NothingToConfirmError(Failure, frozen=True):
-    """Refusal of a confirmation: no commit waits for one."""
+    """Refusal of a confirmation: no commit waits for a confirmation."""
 
 
 class StepFailedError(Failure, frozen=True):
-    """Failure of a step of a change. Nothing was changed."""
+    """Failure of a change: one of its steps failed. Nothing was changed."""
 
     step: Annotated[str, about("A verb and an object.", "write the configuration")]
     reason: Annotated[str, about("Why, without secrets.", "No space left on device")]

@@ -1,5 +1,5 @@
-"""The core's contract for health: the faults of the data plane with what the core repaired, and the
-dependencies that a gateway needs to serve its subscribers and the API."""
+"""The core's contract for health: the faults and repairs of the data plane, and the dependencies that a
+gateway needs to serve its subscribers and the API."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -24,8 +24,8 @@ Kind = Annotated[FaultKind, about("Part of the data plane.", "shaper")]
 
 
 class Fault(Record, frozen=True):
-    """A part of the data plane that is not in the wanted state, and that the core could not repair. The core
-    tries again until the repair succeeds."""
+    """A part of the data plane that is not in the wanted state because a repair failed. The core tries again
+    until the repair succeeds."""
 
     kind: Kind
     object: Annotated[str, about("Name of the device, VLAN or table, or destination of the route.", "ppp5")]
@@ -47,22 +47,22 @@ class ListFaults(SelectingMethod[FaultsReply], frozen=True):
 
 
 class RepairCount(Record, frozen=True):
-    """The repairs of one part of the data plane."""
+    """The number of repairs of one part of the data plane."""
 
     kind: Kind
     repairs: Annotated[int, count("Successful repairs since the core daemon started.", 2)]
 
 
 class DelayCount(Record, frozen=True):
-    """The number of new sessions whose rates were limited within a time."""
+    """The number of new sessions whose rates were limited within a certain time."""
 
     seconds: Annotated[float, about("The longest time, seconds.", 0.5)]
     sessions: Annotated[int, count("Sessions with this time or a shorter one.", 298)]
 
 
 class LimitDelays(Record, frozen=True):
-    """The delays of the limits of new sessions since the core daemon started: from the moment at which the
-    core finds a session until the kernel limits its rates."""
+    """Delays from the moment at which the core finds a new session until the kernel limits its rates, since
+    the core daemon started."""
 
     counts: Annotated[tuple[DelayCount, ...], about("By ascending times.")]
     sessions: Annotated[int, count("All sessions, those with longer times too.", 300)]
@@ -70,7 +70,7 @@ class LimitDelays(Record, frozen=True):
 
 
 class TriggerRefusal(Enumeration):
-    """The reason why the first frame of a subscriber created no VLAN, or why a DHCP request was dropped."""
+    """The reason why a subscriber's first frame created no VLAN, or why a DHCP request was dropped."""
 
     SERVED = "served", "The VLAN exists."
     UNDER_WAY = "under_way", "The VLAN is being made or removed."
@@ -101,14 +101,15 @@ class TriggerRefusal(Enumeration):
 
 
 class RefusalCount(Record, frozen=True):
-    """First frames of subscribers that made no VLAN, or DHCP requests that were dropped, for one reason."""
+    """The number of first frames that created no VLAN, or of DHCP requests that were dropped, for one
+    reason."""
 
     reason: Annotated[TriggerRefusal, about("Why they made none.", "no_profile")]
     frames: Annotated[int, count("Frames since the core daemon started.", 2)]
 
 
 class PacketDrops(Record, frozen=True):
-    """The packets of subscribers on one trunk that the nftables rules dropped."""
+    """The numbers of subscribers' packets on one trunk that the nftables rules dropped."""
 
     trunk: Annotated[str, about("Name of the trunk; ppp for the sessions of PPPoE on all trunks.", "trunk0")]
     spoofed: Annotated[int, count("Packets whose source belongs to no session of their device.", 2)]
@@ -127,7 +128,7 @@ class SkippedEntries(Record, frozen=True):
 
 
 class DependencyState(Enumeration):
-    """The health of a dependency, the best first."""
+    """The health of a dependency. The best state is first."""
 
     UNUSED = "unused", "The gateway does not use it."
     OK = "ok", "It does its work."
@@ -156,7 +157,7 @@ class Dependency(Record, frozen=True):
 
 
 def worst(dependencies: Iterable[Dependency]) -> DependencyState:
-    """Return the worst state of these dependencies. An unused dependency does not count."""
+    """Return the worst state of these dependencies; `ok` if there are none."""
     return max(
         (one.state for one in dependencies), key=lambda state: state.severity, default=DependencyState.OK
     )
@@ -168,5 +169,5 @@ class DependenciesReply(Record, frozen=True):
 
 class GetDependencies(Method[DependenciesReply], frozen=True):
     """Return the health of the core's dependencies: each source of sessions by its name, and radius, frr and
-    clock. The core checks the dependencies from time to time, and replies at once: a dependency that hangs
-    does not delay the reply."""
+    clock. The core checks the dependencies periodically and replies at once, so a dependency that hangs does
+    not delay the reply."""

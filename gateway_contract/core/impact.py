@@ -47,7 +47,7 @@ class Impact(Record, frozen=True):
     @classmethod
     def of(cls, sessions: Sequence[int], services: tuple[ServiceImpact, ...] = (), *, held: int = 0) -> Self:
         """Return the effect of a commit. `sessions` are the ids of all sessions that end, in ascending order;
-        `held` is the number of sessions that end only after a confirmation."""
+        `held` is the number of sessions that end only after the commit is confirmed."""
         return cls(services, len(sessions), tuple(sessions[:NAMED]), held)
 
 

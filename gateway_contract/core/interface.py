@@ -1,4 +1,5 @@
-"""`org.gatewayapi.core`: what the management API needs of the core daemon of a subscriber gateway."""
+"""`org.gatewayapi.core`: the varlink interface between the management API and the core daemon of a subscriber
+gateway."""
 
 from typing import Any
 
@@ -16,7 +17,8 @@ from gateway_contract.core import (
 
 
 def _subclasses_of(kind: type[Any]) -> tuple[type[Any], ...]:
-    """Return the subclasses of a class, in the order of the modules that declare them."""
+    """Return the subclasses of a class that the modules of the contract declare, in the order of their
+    declaration."""
     return tuple(
         member
         for module in (sessions, sign_ons, traffic, jobs, configuration, impact, network, health)

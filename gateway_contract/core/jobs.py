@@ -1,4 +1,4 @@
-"""The core's contract for jobs: work on many sessions, which the core does by itself."""
+"""The core's contract for jobs: background work on many sessions."""
 
 from typing import Annotated
 
@@ -24,14 +24,14 @@ MAX_RUNNING_JOBS = 4
 
 
 class JobKind(Enumeration):
-    """The action of a job on each session."""
+    """The action that a job performs on each session."""
 
     RATE = "rate", "Changes its rates."
     DISCONNECT = "disconnect", "Disconnects it."
 
 
 class JobState(Enumeration):
-    """The progress of a job."""
+    """The state of a job."""
 
     RUNNING = "running", "It acts on its sessions."
     DONE = "done", "It has acted on each."
@@ -40,7 +40,7 @@ class JobState(Enumeration):
 
 
 class JobError(Record, frozen=True):
-    """A session on which a job failed."""
+    """A session on which the job failed, and the reason."""
 
     session_id: SessionId
     message: Annotated[str, about("Why.", "The session is still connected: accel-ppp does not reply")]
@@ -56,7 +56,7 @@ Author = Annotated[str | None, about("User that the job is for, if known.", "adm
 
 
 class Job(Record, frozen=True):
-    """Work on the sessions that matched a filter at the start of the job. The job acts on each session at
+    """A job: work on all sessions that matched a filter when the job started. The job acts on each session at
     most once."""
 
     id: JobId
@@ -82,7 +82,7 @@ class JobReply(Record, frozen=True):
 
 
 class StartRateJob(Command[JobReply], frozen=True):
-    """Start a job that changes the rates of all sessions that match now, as SetSessionRate does for one
+    """Start a job that changes the rates of all sessions that match now. SetSessionRate does the same for one
     session."""
 
     filter: Wanted
@@ -109,7 +109,7 @@ class JobsReply(ListReply, frozen=True):
 
 
 class ListJobs(SelectingMethod[JobsReply], frozen=True):
-    """List the last 100 jobs, newest first, including the jobs before a restart of the core."""
+    """List the last 100 jobs, newest first. The list includes jobs from before a restart of the core."""
 
 
 class GetJob(Method[JobReply], frozen=True):
@@ -119,13 +119,13 @@ class GetJob(Method[JobReply], frozen=True):
 
 
 class CancelJob(Command[JobReply], frozen=True):
-    """Cancel a job. The job takes no further session, but completes the sessions that it is acting on."""
+    """Cancel a job. The job finishes the sessions on which it is working now, and then stops."""
 
     id: JobId
 
 
 class JobNotFoundError(Failure, frozen=True):
-    """Error about a job: there is no job with that id."""
+    """Error about a job: no job has that id."""
 
     id: JobId
 

@@ -77,7 +77,7 @@ class InterfaceAddress(Record, frozen=True):
 
 
 class InterfaceStats(Record, frozen=True):
-    """The counters of an interface since the interface came up."""
+    """The counters of an interface, since the interface came up."""
 
     rx_bytes: Annotated[int, count("Bytes received.", 58248942780)] = 0
     rx_packets: Annotated[int, count("Packets received.", 145622356)] = 0
@@ -168,7 +168,7 @@ class ListQos(SelectingMethod[QosReply], frozen=True):
 
 
 class OverheadProfile(Record, frozen=True):
-    """The bytes that a kind of access line adds to each packet."""
+    """The number of bytes that a type of access line adds to each packet."""
 
     name: sessions.ProfileName
     overhead: Overhead
@@ -212,11 +212,11 @@ class BgpSummaryReply(Record, frozen=True):
 
 
 class GetBgpSummary(Method[BgpSummaryReply], frozen=True):
-    """Return the routing daemon's summary of its neighbours."""
+    """Return the routing daemon's summary of its BGP neighbours."""
 
 
 class Route(Record, frozen=True):
-    """A kernel route, with the names of `ip -j route` (iproute2)."""
+    """A route in the kernel. The fields have the names of `ip -j route` (iproute2)."""
 
     dst: Annotated[
         str,
@@ -248,7 +248,7 @@ class ListRoutes(SelectingMethod[RoutesReply], frozen=True):
 
 
 class CgnatSession(Record, frozen=True):
-    """A session with an address in `cgnat.source_range`, which is steered through the CGNAT VRF."""
+    """A session whose address is in `cgnat.source_range`. Its traffic is steered through the CGNAT VRF."""
 
     id: sessions.SessionId
     type: sessions.Type
@@ -263,7 +263,7 @@ class CgnatSession(Record, frozen=True):
 
 
 class CgnatSessionsReply(ListReply, frozen=True):
-    """A list of sessions behind the CGNAT."""
+    """A list of sessions that are steered to the CGNAT."""
 
     sessions: Annotated[tuple[CgnatSession, ...], about("The sessions.")]
 
@@ -279,7 +279,7 @@ class DemuxVlan(Vlan, frozen=True):
 
 
 class DemuxReply(ListReply, frozen=True):
-    """A list of VLANs, and the number of VLANs that the limits prevented."""
+    """A list of VLANs, and the number of VLANs that were not created because of the limits."""
 
     vlans: Annotated[tuple[DemuxVlan, ...], about("The VLANs.")]
     rate_limited_total: Annotated[int, count("New VLANs refused by the limits.", 0)]
@@ -293,4 +293,4 @@ class GetDemuxState(SelectingMethod[DemuxReply], frozen=True):
 
 
 class ReplyTooLargeError(Failure, frozen=True):
-    """Refusal of a whole list: it is too large for one reply. Its pages are not."""
+    """Refusal of a whole list: the list is too large for one reply. Pages of the list are possible."""

@@ -1,4 +1,4 @@
-"""The core's contract for its health and the sessions: records, commands, and events."""
+"""The core's contract for sessions and for the state of the core: records, commands and events."""
 
 from typing import Annotated, Self
 
@@ -183,8 +183,8 @@ DURATION = count("How long it lasted, seconds.", 3600)
 
 
 class Health(Record, frozen=True):
-    """The uptime of the gateway, the number of its sessions, the sources that do not reply, and the name and
-    version of the core."""
+    """The uptime of the gateway, the number of its sessions, the sources of sessions that do not reply, and
+    the name and version of the core."""
 
     uptime_seconds: Annotated[int, count("Seconds since the core daemon started.", 86400)]
     active_sessions: Annotated[int, count("Number of sessions.", 298)]
@@ -195,14 +195,14 @@ class Health(Record, frozen=True):
 
 
 class GetHealth(Method[Health], frozen=True):
-    """Return the uptime of the gateway, the number of its sessions, the sources that do not reply, and the
-    name and version of the core."""
+    """Return the uptime of the gateway, the number of its sessions, the sources of sessions that do not
+    reply, and the name and version of the core."""
 
     at_once = True
 
 
 class SessionStatistics(Record, frozen=True):
-    """The numbers of sessions, all of one moment."""
+    """Numbers of sessions, all taken at the same moment."""
 
     active_sessions: AllSessions
     pppoe_sessions: PppoeSessions
@@ -214,8 +214,8 @@ class SessionStatistics(Record, frozen=True):
 
 
 class Statistics(SessionStatistics, frozen=True):
-    """The numbers of sessions, all of one moment; the numbers of faults, repairs, refusals of the demux,
-    dropped packets and skipped entries; and the sources that do not reply."""
+    """Numbers of sessions, all taken at the same moment; numbers of faults, repairs, refusals of the demux,
+    dropped packets and skipped entries; and the sources of sessions that do not reply."""
 
     unavailable_sources: UnavailableSources
     faults: Annotated[int, count("Faults of the data plane that are present.", 0)]
@@ -235,8 +235,8 @@ class Statistics(SessionStatistics, frozen=True):
 
 
 class GetStatistics(Method[Statistics], frozen=True):
-    """Return the numbers of sessions, all of one moment; the numbers of faults, repairs, refusals of the
-    demux, dropped packets and skipped entries; and the sources that do not reply."""
+    """Return numbers of sessions, all taken at the same moment; numbers of faults, repairs, refusals of the
+    demux, dropped packets and skipped entries; and the sources of sessions that do not reply."""
 
     at_once = True
 
@@ -245,8 +245,8 @@ class GetStatistics(Method[Statistics], frozen=True):
 
 
 class SessionFilter(Parameters, frozen=True):
-    """The conditions that sessions in a list must meet, all of them. Each condition is an exact match, except
-    for IPv6 addresses and the search."""
+    """Filter for sessions: all conditions must hold. Each condition is an exact match, except for IPv6
+    addresses and the search text."""
 
     type: Annotated[SessionTypeFilter | None, about("Session type.", "pppoe")] = None
     username: Annotated[str | None, about("Subscriber login.", "subscriber000006@lab.example")] = None
@@ -266,7 +266,7 @@ class SessionFilter(Parameters, frozen=True):
 
 
 class SessionSummary(Record, frozen=True):
-    """A session in a list."""
+    """A session, as it appears in a list."""
 
     id: SessionId
     type: Type
@@ -288,7 +288,7 @@ class SessionSummary(Record, frozen=True):
 
 
 class SessionDetail(Record, frozen=True):
-    """A session with all that the core knows about the session."""
+    """A session with all known details."""
 
     id: SessionId
     session_type: Type
@@ -322,7 +322,7 @@ class SessionDetail(Record, frozen=True):
 
 
 class AuditedFields(msgspec.Struct, frozen=True):
-    """The fields of a record that the audit log keeps. Such an excerpt is not a part of the interface."""
+    """The fields of a record that the audit log stores. The class is not part of the varlink interface."""
 
     @classmethod
     def of(cls, record: Record) -> Self:
@@ -330,7 +330,7 @@ class AuditedFields(msgspec.Struct, frozen=True):
 
 
 class SessionSnapshot(AuditedFields, frozen=True):
-    """The fields of a SessionDetail that the audit log keeps of one session."""
+    """The fields of a SessionDetail that the audit log stores when one session changes."""
 
     id: SessionId
     session_type: Type
@@ -351,7 +351,7 @@ class SessionRates(AuditedFields, frozen=True, omit_defaults=True):
 
 
 class EndedSession(AuditedFields, frozen=True):
-    """The fields of a SessionSummary that the audit log keeps when many sessions end."""
+    """The fields of a SessionSummary that the audit log stores when many sessions end."""
 
     id: SessionId
     username: Username
@@ -386,13 +386,13 @@ class SessionsVersionReply(Record, frozen=True):
     version: Annotated[
         str,
         Meta(pattern=r"^[0-9a-z-]{1,100}$(?!\n)"),
-        about("Another one after each change of a session.", "84a7e8343baf37f9-57"),
+        about("Changes with each change of a session.", "84a7e8343baf37f9-57"),
     ]
 
 
 class GetSessionsVersion(Method[SessionsVersionReply], frozen=True):
-    """Return the version of the list of sessions. While the version stays the same, a list that a client
-    requested after it got this version is up to date."""
+    """Return the version of the list of sessions. If the version has not changed since a client fetched the
+    list, that list is up to date. The client must get the version first, then the list."""
 
     at_once = True
 
@@ -402,7 +402,7 @@ class SessionReply(Record, frozen=True):
 
 
 class GetSession(Method[SessionReply], frozen=True):
-    """Return a session with all that the core knows about the session."""
+    """Return a session with all known details."""
 
     at_once = True
 
@@ -410,8 +410,8 @@ class GetSession(Method[SessionReply], frozen=True):
 
 
 class DisconnectSession(Command[SessionReply], frozen=True):
-    """Disconnect a session. When the reply comes, no list contains the session. The reply has the last record
-    of the session."""
+    """Disconnect a session. When the reply arrives, no list contains the session. The reply contains the last
+    record of the session."""
 
     id: SessionId
     author: Author = None
@@ -422,8 +422,8 @@ class DisconnectInterfaceReply(Record, frozen=True):
 
 
 class DisconnectInterface(Command[DisconnectInterfaceReply], frozen=True):
-    """Disconnect all sessions of an access interface. There may be none: InterfaceNotFound is for an
-    interface that the gateway does not have."""
+    """Disconnect all sessions of an access interface. The interface may have no sessions. Fails with
+    InterfaceNotFound for an interface that the gateway does not have."""
 
     interface: Annotated[str, about("Name of the access interface.", "trunk0.1000")]
     dry_run: Annotated[bool, about("Lists the sessions, and ends none.", True)]
@@ -436,9 +436,10 @@ class SessionRateReply(Record, frozen=True):
 
 
 class SetSessionRate(Command[SessionRateReply], frozen=True):
-    """Change the rates of a session, on its egress device and on its IFB. When the reply comes, lists show
-    the new rates. The call ends an earlier temporary change. If the new change is temporary too, the rates
-    before the earlier change return at its end. Temporary rates survive a restart of the core."""
+    """Change the rates of a session, on its egress device and on its IFB. When the reply arrives, lists show
+    the new rates. An earlier temporary change ends. If the new change is temporary as well, the rates from
+    before the earlier change return when the new change expires. Temporary rates survive a restart of the
+    core."""
 
     id: SessionId
     rate_down_bps: NewRateDown = None
@@ -452,9 +453,9 @@ class SetSessionRate(Command[SessionRateReply], frozen=True):
 
 
 class SessionEvent(Record, frozen=True):
-    """An event of a session. `reason` and the fields after it up to `duration_seconds` are set for
-    session.down. The fields after `duration_seconds` up to `rate_expires_at` are set for session.rate, but
-    `rate_expires_at` is null for rates without an end."""
+    """An event of a session. The fields from `reason` to `duration_seconds` are set for session.down. The
+    fields after `duration_seconds`, up to `rate_expires_at`, are set for session.rate; `rate_expires_at` is
+    null for permanent rates."""
 
     sequence: Annotated[int, about("Number of the event, from 1 on, without holes.", 57)]
     event: Annotated[EventName, about("Event name.", "session.up")]
@@ -497,9 +498,9 @@ class EventsReply(Record, frozen=True):
 
 
 class SubscribeEvents(Method[EventsReply], frozen=True):
-    """Stream the events of sessions, from now on or after a given event, to a call for more. A reply comes at
-    least every 15 seconds, with or without events. The core closes the connection of a client that reads too
-    slowly; the client may subscribe again after its last event."""
+    """Stream the events of sessions, from now on or after a given event. The call must have the flag `more`.
+    A reply arrives at least every 15 seconds, with or without events. The core closes the connection of a
+    client that reads too slowly; the client can subscribe again after its last event."""
 
     streams = True
 
@@ -508,14 +509,14 @@ class SubscribeEvents(Method[EventsReply], frozen=True):
 
 
 class SessionNotFoundError(Failure, frozen=True):
-    """Error about a session: there is no session with that id."""
+    """Error about a session: no session has that id."""
 
     id: SessionId
 
 
 class SessionsConnectedError(Failure, frozen=True):
-    """Partial failure: some of the sessions are still connected. The other sessions of the call have
-    ended."""
+    """Partial failure of a disconnection: some sessions are still connected. The other sessions of the call
+    have ended."""
 
     connected: Annotated[int, count("Sessions that are still there.", 1)]
     ended: Annotated[tuple[EndedSession, ...], about("Sessions that have ended.")]
@@ -523,6 +524,6 @@ class SessionsConnectedError(Failure, frozen=True):
 
 
 class InterfaceNotFoundError(Failure, frozen=True):
-    """Error about an interface: there is no interface with that name."""
+    """Error about an interface: no interface has that name."""
 
     interface: Annotated[str, about("The name.", "trunk9")]

@@ -1,4 +1,4 @@
-"""The core's contract for sign-ons that failed."""
+"""The core's contract for failed sign-ons."""
 
 from typing import Annotated
 
@@ -33,7 +33,7 @@ SignOnReason = Annotated[str, SIGN_ON_REASON]
 
 
 class FailedSignOn(Record, frozen=True):
-    """An attempt of a subscriber to sign on that led to no session."""
+    """A sign-on attempt of a subscriber that did not start a session."""
 
     sequence: Annotated[int, about("Number of the failure, from 1 on, without holes.", 57)]
     at: HappenedAt
@@ -58,12 +58,12 @@ class FailedSignOnsReply(Record, frozen=True):
 
 
 class SubscribeFailedSignOns(Method[FailedSignOnsReply], frozen=True):
-    """Stream the failed sign-ons, from now on or after a given failure, to a call for more. A reply comes at
-    least every 15 seconds, with or without failures. The core closes the connection of a client that reads
-    too slowly; the client may subscribe again after its last failure.
+    """Stream the failed sign-ons, from now on or after a given failure. The call must have the flag `more`. A
+    reply arrives at least every 15 seconds, with or without failures. The core closes the connection of a
+    client that reads too slowly; the client can subscribe again after its last failure.
 
-    Failed sign-ons are not session events: a subscriber who tries again every few seconds would push out the
-    events. A core that cannot report failed sign-ons leaves the method out, or reports none."""
+    Failed sign-ons are not session events, because a subscriber who tries again every few seconds would push
+    out the events. A core that cannot report failed sign-ons omits the method, or reports none."""
 
     streams = True
 

@@ -1,4 +1,5 @@
-"""The core's contract for the traffic of sessions now: rates between two samples of their counters."""
+"""The core's contract for the present traffic of sessions: rates, computed from two samples of the
+counters."""
 
 from typing import Annotated
 
@@ -30,8 +31,8 @@ class TrafficReply(Record, frozen=True):
 
 
 class WatchTraffic(Method[TrafficReply], frozen=True):
-    """Stream the traffic of a session, each second, to a call for more. All callers share the samples. When
-    the session ends, the last reply is SessionNotFound."""
+    """Stream the traffic of a session every second. The call must have the flag `more`. All callers share the
+    samples. When the session ends, the last reply is SessionNotFound."""
 
     streams = True
     silence = 10.0
@@ -40,7 +41,8 @@ class WatchTraffic(Method[TrafficReply], frozen=True):
 
 
 class TalkerOrder(Enumeration):
-    """An order of sessions by traffic. Varlink has no name for some of them."""
+    """The order of sessions by traffic. Some values are not valid names in varlink, so varlink declares a
+    string."""
 
     MOST_DOWN = "-down", "The most bits to the subscriber first."
     MOST_UP = "-up", "The most bits from the subscriber first."
@@ -49,7 +51,7 @@ class TalkerOrder(Enumeration):
 
 
 class Talker(Record, frozen=True):
-    """A session with its traffic now."""
+    """A session with its present traffic."""
 
     id: sessions.SessionId
     type: sessions.Type
@@ -66,7 +68,7 @@ class Talker(Record, frozen=True):
 
 
 class TalkersReply(Record, frozen=True):
-    """Sessions by their traffic. All rates are between the same two samples."""
+    """A list of sessions, ordered by traffic. All rates are computed from the same two samples."""
 
     sessions: Annotated[tuple[Talker, ...], about("The sessions.")]
     count: Annotated[int, count("Number of records in this reply.", 1)]
@@ -75,8 +77,8 @@ class TalkersReply(Record, frozen=True):
 
 
 class ListTalkers(Method[TalkersReply], frozen=True):
-    """List sessions by their traffic. All calls within five seconds share two samples of the counters. The
-    first call after a pause takes both samples, which lasts a second."""
+    """List the sessions with the most traffic. All calls within five seconds share two samples of the
+    counters. The first call after a longer pause takes both samples, which takes one second."""
 
     sort: Annotated[TalkerOrder, about("Which ones first.", "-down")] = TalkerOrder.MOST_DOWN
     limit: Annotated[
