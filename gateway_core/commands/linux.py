@@ -25,12 +25,17 @@ from gateway_core.commands.daemon import add_core_options, serve
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.assembly import LinuxMachine
 from gateway_core.gateways.linux.daemons.daemon import SERVICES
-from gateway_core.gateways.linux.daemons.frr import FrrConfiguration, FrrFolders, find_foreign_bgp, take_over
+from gateway_core.gateways.linux.daemons.frr import (
+    FrrConfiguration,
+    FrrFolders,
+    find_foreign_bgp,
+    mark_own_bgp,
+)
 from gateway_core.gateways.linux.daemons.subscriber_addresses import MAX_BLOCK_SIZE, SharedRange
 from gateway_core.gateways.linux.health import (
     SOURCE_DAEMONS,
     choose_sources,
-    find_lacks,
+    find_missing_requirements,
     list_interfaces,
     map_types_to_sources,
 )
@@ -135,9 +140,9 @@ def set_up(
     for type in _VLAN_PROFILES:
         click.echo(f"Source of {type} sessions: {served.get(type, 'none is installed or named')}")
     has_frr = _decide_on_frr(options.frr, root)
-    missing = list(find_lacks(root, [*options.trunk, *options.uplink], options.source))
-    for lack in missing:
-        click.echo(f"missing {lack.what}\n    {lack.remedy}")
+    missing = list(find_missing_requirements(root, [*options.trunk, *options.uplink], options.source))
+    for requirement in missing:
+        click.echo(f"missing {requirement.what}\n    {requirement.remedy}")
     if state.exists():
         click.echo(
             f"{state.parent} has a running configuration, which stays as it is. To change it, use "
@@ -244,7 +249,7 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
     shown = "".join(f"\n    {line}" for line in lines)
     match decision:
         case "replace":
-            copy, has_mark = take_over(folders)
+            copy, has_mark = mark_own_bgp(folders)
             when = "" if has_mark else ", when FRR runs"
             click.echo(
                 "BGP is the gateway's. With the first configuration that has the section bgp"

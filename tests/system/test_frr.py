@@ -31,7 +31,7 @@ from gateway_core.gateways.linux.daemons.frr import (
     FrrFolders,
     FrrRefused,
     FrrUnavailable,
-    take_over,
+    mark_own_bgp,
 )
 from gateway_core.gateways.linux.program import CommitLimits
 from tests.support import frr as packages
@@ -704,7 +704,7 @@ def test_another_s_bgp_that_was_given_to_the_gateway_is_replaced_once_the_gatewa
     foreign: Pair, document: dict[str, Any], tmp_path: Path
 ) -> None:
     before = saved(foreign)
-    copy, has_mark = take_over(foreign.near)
+    copy, has_mark = mark_own_bgp(foreign.near)
     assert (copy.name, copy.read_text(), has_mark) == ("frr.conf.before-gateway", before, True)
     assert saved(foreign) == f"{before}\n{MARK}\n"
     lines, cgnat = lines_of(foreign), {**document["cgnat"], "enabled": False}
@@ -713,7 +713,7 @@ def test_another_s_bgp_that_was_given_to_the_gateway_is_replaced_once_the_gatewa
     apply(daemon, document)
     assert f" {PASSWORD}" not in lines_of(foreign)
     assert {STATIC, MARK} <= {*lines_of(foreign)}
-    assert daemon.foreign == ()
+    assert daemon.foreign_lines == ()
 
 
 def test_a_line_that_frr_refuses_is_named_and_all_is_as_before(pair: Pair, tmp_path: Path) -> None:

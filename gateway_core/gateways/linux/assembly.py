@@ -127,11 +127,11 @@ class LinuxMachine:
                 tracker,
                 next(filter(None, (each.create_radius_client(clock) for each in chosen)), None),
                 frr,
-                lambda: frr_daemon.foreign,
+                lambda: frr_daemon.foreign_lines,
             ),
             sign_on_watch=SignOnWatch(
                 configuration,
-                next(filter(None, (each.create_failures(clock) for each in chosen)), None),
+                next(filter(None, (each.create_failure_source(clock) for each in chosen)), None),
                 journal,
             ),
             raise_thresholds=raise_thresholds,

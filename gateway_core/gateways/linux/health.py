@@ -13,7 +13,7 @@ from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.texts import format_utc, join_names
 from gateway_contract.configuration import Bgp, Configuration, Radius
 from gateway_contract.core.health import Dependency, DependencyState
-from gateway_core.gateways.linux.daemons.daemon import Lack, ServiceDaemon, SourceDaemon
+from gateway_core.gateways.linux.daemons.daemon import MissingRequirement, ServiceDaemon, SourceDaemon
 from gateway_core.gateways.linux.daemons.frr import (
     REMEDY,
     BgpReader,
@@ -88,28 +88,32 @@ def choose_sources(root: Path) -> list[str]:
     return list(dict.fromkeys(found.values()))
 
 
-def find_lacks(root: Path, used: Sequence[str], sources: Sequence[str]) -> Iterator[Lack]:
+def find_missing_requirements(
+    root: Path, used: Sequence[str], sources: Sequence[str]
+) -> Iterator[MissingRequirement]:
     """Yield the requirements of the gateway that the machine lacks. `used` are the names of the gateway's
     interfaces, and `sources` are keys of `SOURCE_DAEMONS`. Raises ProgramFailed and OSError."""
     found = list_interfaces(root)
     if absent := [name for name in used if name not in found]:
-        yield Lack(f"interfaces: {', '.join(absent)}", f"this machine has {', '.join(found) or 'none'}")
+        yield MissingRequirement(
+            f"interfaces: {', '.join(absent)}", f"this machine has {', '.join(found) or 'none'}"
+        )
     always: list[type[ServiceDaemon]] = [each for each in DAEMONS if each.name not in SOURCE_DAEMONS]
     chosen = [SOURCE_DAEMONS[name] for name in sources]
     daemons = [*always, *chosen]
     if modules := _find_missing_modules(root, daemons):
         # Debian's cloud kernel, for example, has no PPP.
         kernel = "apt-get install linux-image-$(dpkg --print-architecture), then reboot into that kernel"
-        yield Lack(f"kernel modules: {', '.join(modules)}", kernel)
+        yield MissingRequirement(f"kernel modules: {', '.join(modules)}", kernel)
     missing = _find_missing_programs(root, _list_programs(always) | _PROGRAMS | _list_programs(chosen))
     if in_debian := {name: package for name, package in missing.items() if package}:
         packages = " ".join(dict.fromkeys(in_debian.values()))
-        yield Lack(f"programs: {', '.join(in_debian)}", f"apt-get install {packages}")
+        yield MissingRequirement(f"programs: {', '.join(in_debian)}", f"apt-get install {packages}")
     for daemon in daemons:
         if others := [name for name in daemon.programs if name in missing and name not in in_debian]:
-            yield Lack(f"programs: {', '.join(others)}", daemon.remedy)
+            yield MissingRequirement(f"programs: {', '.join(others)}", daemon.remedy)
     for daemon in daemons:
-        yield from daemon.find_lacks(root)
+        yield from daemon.find_missing_requirements(root)
 
 
 def _list_programs(daemons: Iterable[type[ServiceDaemon]]) -> dict[str, str | None]:
@@ -159,7 +163,7 @@ def check_radius(configured: Radius, client: RadiusClient | None) -> Dependency:
         return Dependency("radius", DependencyState.UNUSED, "The configuration has no RADIUS server.")
     if client is None:
         return Dependency("radius", DependencyState.UNUSED, "No source of sessions uses RADIUS.")
-    return Dependency("radius", *client.look())
+    return Dependency("radius", *client.read_state())
 
 
 def check_frr(configured: Bgp | None, daemon: BgpReader, foreign_lines: Sequence[str] = ()) -> Dependency:

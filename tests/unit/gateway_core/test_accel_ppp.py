@@ -17,7 +17,7 @@ from gateway_core.gateways.linux.daemons.accel_command_line import (
     UnknownColumn,
     UnreadableReply,
     extract_reply,
-    is_interface,
+    is_interface_name,
     load_password,
     parse_sessions,
     parse_table,
@@ -196,7 +196,7 @@ def test_a_password_is_made_once_and_only_for_its_owner(tmp_path: Path, damaged:
      ("a b", False), ("a,b", False), ("re:x", False), ("${a}", False), ("x\n", False), ("é", False)],
 )  # fmt: skip
 def test_an_interface_is_one_argument_of_a_command(name: str, expected: bool) -> None:
-    assert is_interface(name) is expected
+    assert is_interface_name(name) is expected
 
 
 # Any bytes

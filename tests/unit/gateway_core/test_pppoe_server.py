@@ -446,14 +446,14 @@ def blocks(shared: SharedRange, most: int = 100_000) -> list[IPv4Address]:
 def test_vlans_get_blocks_of_sixteen_from_the_seventeenth_address_and_dhcp_the_second_half() -> None:
     shared = SharedRange(IPv4Network("100.64.0.0/24"))
     assert [str(first) for first in blocks(shared)][::6] == ["100.64.0.16", "100.64.0.112"]
-    assert [str(address) for address in shared.dhcp] == ["100.64.0.128", "100.64.0.254"]
+    assert [str(address) for address in shared.dhcp_range] == ["100.64.0.128", "100.64.0.254"]
 
 
 @given(ranges)
 def test_no_address_is_given_away_twice(network: IPv4Network) -> None:
     shared = SharedRange(network)
     given_away = [first + place for first in blocks(shared, 50) for place in range(MAX_BLOCK_SIZE)]
-    first, last = shared.dhcp
+    first, last = shared.dhcp_range
     assert len(set(given_away)) == len(given_away)
     assert all(network.network_address + 1 < address < first for address in given_away)
     assert network.network_address + 1 < first <= last < network.broadcast_address
@@ -470,7 +470,7 @@ def test_a_range_has_a_block_for_each_vlan_as_large_as_possible(
 ) -> None:
     document["cgnat"]["source_range"] = "10.0.0.0/24"
     shared = SharedRange.of(RunningConfiguration.of(document).sections, vlans)
-    assert shared.block == block
+    assert shared.block_size == block
     assert len(blocks(shared)) == 112 // block
 
 
@@ -522,8 +522,8 @@ def test_a_fixed_address_makes_room_for_fewer_blocks(document: dict[str, Any]) -
         "local": [{"username": "alice", "password": "pw-alice", "ip_address": "10.0.0.20"}]
     }
     shared = SharedRange.of(RunningConfiguration.of(document).sections, 7)
-    assert shared.block == 8
-    assert len(blocks(shared)) == shared.number_of_blocks == 13
+    assert shared.block_size == 8
+    assert len(blocks(shared)) == shared.block_count == 13
 
 
 def test_a_block_with_the_fixed_address_of_a_subscriber_is_given_to_no_vlan() -> None:

@@ -934,7 +934,7 @@ def test_another_file_is_not_replaced(tmp_path: Path) -> None:
 def test_a_request_counts_before_it_is_made_and_for_a_minute() -> None:
     clock = StillClock()
     terminations = Terminations(clock)
-    with terminations.note("a", "b"):
+    with terminations.record("a", "b"):
         assert "a" in terminations
     clock.now += 59
     assert "a" in terminations
@@ -946,9 +946,9 @@ def test_a_request_counts_before_it_is_made_and_for_a_minute() -> None:
 
 def test_a_request_that_fails_does_not_count_and_one_before_it_does() -> None:
     terminations = Terminations(StillClock())
-    with terminations.note("a"):
+    with terminations.record("a"):
         pass
-    with pytest.raises(SourceUnavailable), terminations.note("a", "b"):
+    with pytest.raises(SourceUnavailable), terminations.record("a", "b"):
         raise SourceUnavailable("no reply")
     assert "a" in terminations
     assert "b" not in terminations

@@ -223,7 +223,7 @@ def extract_reply(received: bytes) -> bytes:
     return rest.removesuffix(version + _LINE_END)
 
 
-def is_interface(text: str) -> bool:
+def is_interface_name(text: str) -> bool:
     """Return True if a text is an interface name that is safe in commands and in the configuration of
     accel-ppp. There, `,` would start options, `re:` a regular expression, and `${` a reference."""
     return _INTERFACE_PATTERN.fullmatch(text) is not None
@@ -395,7 +395,7 @@ class AccelPppRadius:
         #: Time of the last response, or of the start.
         self._quiet_since = wall()
 
-    def look(self) -> tuple[DependencyState, str]:
+    def read_state(self) -> tuple[DependencyState, str]:
         try:
             servers = parse_radius_servers(self._show_stat())
         except SourceUnavailable:

@@ -37,7 +37,7 @@ from gateway_core.gateways.linux.daemons.accel_command_line import (
     Endpoint,
     UnknownColumn,
     UnreadableReply,
-    is_interface,
+    is_interface_name,
     load_password,
     parse_sessions,
     parse_uptime,
@@ -409,7 +409,7 @@ def _read_interfaces(file: Path) -> set[str]:
 def _parse_line(line: str) -> str:
     """Return the interface name in a line of the file. Raises UnreadableEntry if the line has no name."""
     name = line.removeprefix(_INTERFACE_OPTION)
-    if name == line or not is_interface(name):
+    if name == line or not is_interface_name(name):
         raise UnreadableEntry("a line does not name an interface")
     return name
 
@@ -445,7 +445,7 @@ class AccelPppSource(Source):
         """Terminate PPP gracefully at the first request, which takes seconds if the subscriber's device does
         not reply. A second request within a minute ends the session at once."""
         how = "hard" if session.key in self._terminations else "soft"
-        with self._terminations.note(session.key):
+        with self._terminations.record(session.key):
             self._execute(f"terminate sid {session.key} {how}")
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
@@ -461,7 +461,7 @@ class AccelPppSource(Source):
     def release(self, interface: str) -> None:
         """End the PPPoE service at once, and the DHCP service within a few seconds."""
         ending = (session.key for session in self._known.values() if session.access_interface == interface)
-        with self._terminations.note(*ending):
+        with self._terminations.record(*ending):
             self._ipoe.release(interface)
             self._execute(f"pppoe interface del {interface}")
 

@@ -47,7 +47,7 @@ _environment = Environment(
 
 
 @dataclass(frozen=True)
-class Lack:
+class MissingRequirement:
     """Missing requirement of the machine, such as `programs: pppd`. The remedy is a shell command if
     possible, or else a sentence."""
 
@@ -79,7 +79,7 @@ class ServiceDaemon(ABC):
         SourceRefused if a file of the daemon cannot be read or written."""
 
     @classmethod
-    def find_lacks(cls, root: Path) -> Iterator[Lack]:
+    def find_missing_requirements(cls, root: Path) -> Iterator[MissingRequirement]:
         """Yield missing requirements other than programs and modules. `root` is the root of the machine's
         file system. Raises OSError."""
         yield from ()
@@ -131,7 +131,7 @@ class SourceDaemon(ServiceDaemon):
         """Create the RADIUS client of the daemon. Return None if the daemon has no RADIUS client."""
         return None
 
-    def create_failures(self, clock: Clock) -> FailureSource | None:
+    def create_failure_source(self, clock: Clock) -> FailureSource | None:
         """Create a reader of the sign-ons that fail from now on. Return None if the daemon does not report
         failed sign-ons."""
         return None
@@ -155,14 +155,14 @@ class CheckFailed(StepFailed):
         super().__init__("check the services' files", reason)
 
 
-def check_lines(name: str, text: str, form: re.Pattern[str] | None = None) -> None:
-    """Raise CheckFailed unless all lines are printable ASCII and match `form`, and each `[section]` occurs
-    only once."""
+def check_lines(name: str, text: str, line_pattern: re.Pattern[str] | None = None) -> None:
+    """Raise CheckFailed unless all lines are printable ASCII and match `line_pattern`, and each `[section]`
+    occurs only once."""
     if not re.fullmatch(r"([ -~]*\n)+", text):
         raise CheckFailed(f"{name} is not lines of printable ASCII")
     lines = text[:-1].split("\n")
     for number, line in enumerate(lines, 1):
-        if form is not None and not form.fullmatch(line):
+        if line_pattern is not None and not line_pattern.fullmatch(line):
             raise CheckFailed(f"{name}, line {number} is not of its form")
     if repeated := [line for line, times in Counter(lines).items() if line.startswith("[") and times > 1]:
         raise CheckFailed(f"{name} has {repeated[0]} twice")

@@ -169,7 +169,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, gc=False):
     boot_id: str | None = None
 
 
-def is_interface(text: str) -> bool:
+def is_interface_name(text: str) -> bool:
     return _INTERFACE_PATTERN.fullmatch(text) is not None
 
 
@@ -232,7 +232,7 @@ def parse_record(data: bytes) -> LeaseRecord:
         _KEY_PATTERN.fullmatch(key)
         and _NUMBER_PATTERN.fullmatch(started)
         and (hardware == "-" or _HARDWARE_PATTERN.fullmatch(hardware))
-        and (interface == "-" or is_interface(interface))
+        and (interface == "-" or is_interface_name(interface))
         and _NUMBER_PATTERN.fullmatch(expires)
         and state in ("live", "ended", "expired")
         and (boot_id == "-" or _BOOT_ID_PATTERN.fullmatch(boot_id))
@@ -309,7 +309,7 @@ class DnsmasqDaemon(SourceDaemon):
             return {}
         given = [IPv4Network("/".join(found), strict=False) for found in _NETWORK_PATTERN.findall(before)]
         shared = SharedRange.of(configuration)
-        first, last = shared.dhcp
+        first, last = shared.dhcp_range
         held = get_former_range(configuration)
         held_leases = [] if held is None else self._find_held_leases(held, shared.network, before)
         text = fill_template(
@@ -325,7 +325,7 @@ class DnsmasqDaemon(SourceDaemon):
             held=held,
             held_leases=held_leases,
             # Subscribers of PPPoE have these.
-            reserved=sorted(address for address in shared.fixed if first <= address <= last),
+            reserved=sorted(address for address in shared.fixed_addresses if first <= address <= last),
             most_leases=min(int(last) - int(first) + 1 + len(held_leases), _MAX_LEASES),
             lease_time=LEASE_SECONDS,
             unconfirmed_time=_UNCONFIRMED_SECONDS,
@@ -483,7 +483,7 @@ class DnsmasqSource(Source):
             _, live = self._read_live_leases()
         for lease, record in live:
             if record.key == session.key and record.interface and record.hardware and not lease.is_v6:
-                with self._terminations.note(session.key):
+                with self._terminations.record(session.key):
                     _release_lease(record.interface, lease.address, record.hardware, lease.client_id)
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:

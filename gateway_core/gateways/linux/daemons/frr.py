@@ -43,7 +43,7 @@ from gateway_core.configuration.workspace import Rendered
 from gateway_core.gateways.linux.daemons.daemon import (
     CheckFailed,
     DaemonAction,
-    Lack,
+    MissingRequirement,
     PlacedFiles,
     Rollback,
     ServiceDaemon,
@@ -210,19 +210,21 @@ class FrrDaemon(ServiceDaemon):
         return cls(files, FrrFolders())
 
     @classmethod
-    def find_lacks(cls, root: Path) -> Iterator[Lack]:
+    def find_missing_requirements(cls, root: Path) -> Iterator[MissingRequirement]:
         daemons = root / "etc/frr/daemons"
         # The file comes with FRR. A shell reads it: the last value counts.
         if daemons.exists() and _BGPD_PATTERN.findall(daemons.read_text(errors="replace"))[-1:] != ["yes"]:
             edit = r"sed -i '/^\s*bgpd=/d' /etc/frr/daemons && echo bgpd=yes >> /etc/frr/daemons"
-            yield Lack("setting in /etc/frr/daemons: bgpd=yes", f"{edit} && systemctl restart frr")
+            yield MissingRequirement(
+                "setting in /etc/frr/daemons: bgpd=yes", f"{edit} && systemctl restart frr"
+            )
 
     def __init__(self, files: PlacedFiles, folders: FrrFolders) -> None:
         self._files = files
         self._folders = folders
         self._applied: str | None = None
         #: Lines of a BGP instance that is not the gateway's, which keep FRR from running the gateway's part.
-        self.foreign: Sequence[str] = ()
+        self.foreign_lines: Sequence[str] = ()
 
     def render(self, configuration: Configuration) -> Rendered:
         families = [*_make_families(configuration)]
@@ -256,7 +258,7 @@ class FrrDaemon(ServiceDaemon):
             return
         before = self._files.read(_FILE_NAME)
         try:
-            self._run_with(text, limits, before)
+            self._apply_file(text, limits, before)
         except FrrAbsent as error:
             if configuration.bgp is not None:
                 raise
@@ -267,20 +269,20 @@ class FrrDaemon(ServiceDaemon):
             rollback.add(self._files.place(_FILE_NAME, text))
         else:
             back = replace(limits, apply=limits.put_back)
-            rollback.add(lambda: self._run_with(before, back, text))
+            rollback.add(lambda: self._apply_file(before, back, text))
 
     def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
         return ServiceAction.RELOAD if rendered[_FILE_NAME] != self._files.read(_FILE_NAME) else None
 
-    def _run_with(self, text: str | None, limits: CommitLimits, before: str | None) -> None:
-        self._applied, self.foreign = None, ()
+    def _apply_file(self, text: str | None, limits: CommitLimits, before: str | None) -> None:
+        self._applied, self.foreign_lines = None, ()
         with Rollback() as rollback:
             # First: a full disk must not be found when FRR has changed.
             rollback.add(self._files.place(_FILE_NAME, text))
             try:
                 FrrConfiguration(self._folders, limits).apply(text or "", before or "")
             except ForeignBgp as error:
-                self.foreign = error.lines
+                self.foreign_lines = error.lines
                 raise
             rollback.pop_all()
         self._applied = text
@@ -311,7 +313,7 @@ class FrrConfiguration:
         `text` is the new part, `former` is the former part. Return the changes. Raises StepFailed: then FRR
         has its former configuration, unless the reason says that the rollback failed."""
         own, before = GatewayPart(text, former), self._read_running()
-        if lines := own.find_foreign(before):
+        if lines := own.find_foreign_lines(before):
             raise ForeignBgp(lines)
         # bgpd takes the line all the same, and the neighbour is not watched.
         if (watched := _BFD_PATTERN.search(text)) and not (self._folders.sockets / "bfdd.vty").exists():
@@ -438,7 +440,7 @@ def _make_families(configuration: Configuration) -> Iterator[Mapping[str, Any]]:
             # Not the gateway's own addresses: a link of PPPoE has one as a /32.
             gateways = [network[1] for network in cgnat.source_ranges]
             own = [f"deny {address}/32" for address in (*gateways, bgp.router_id)]
-            announced = [*(own if version == 4 else []), *map(_permit_sessions, networks)]
+            announced = [*(own if version == 4 else []), *map(_format_session_permit, networks)]
         else:
             announced = [f"permit {network}" for network in networks]
         # A neighbour must not have the subscribers' addresses.
@@ -461,7 +463,7 @@ def _make_families(configuration: Configuration) -> Iterator[Mapping[str, Any]]:
         }
 
 
-def _permit_sessions(network: IPv4Network | IPv6Network) -> str:
+def _format_session_permit(network: IPv4Network | IPv6Network) -> str:
     """Return the prefix-list entry that permits the routes of sessions in a network: host routes for IPv4,
     routes of any length for IPv6."""
     has_hosts = network.version == 4 and network.prefixlen < network.max_prefixlen
@@ -536,7 +538,7 @@ def find_foreign_bgp(folders: FrrFolders, former: str) -> tuple[str, ...]:
     return _find_foreign_lines(text, former)
 
 
-def take_over(folders: FrrFolders) -> tuple[Path, bool]:
+def mark_own_bgp(folders: FrrFolders) -> tuple[Path, bool]:
     """Mark the BGP instance as the gateway's, in frr.conf and in a running FRR. Return the path of a backup
     of frr.conf, and True if the running FRR has accepted the mark. Raises OSError if a file cannot be read or
     written."""
@@ -670,7 +672,7 @@ class GatewayPart:
         gateway."""
         return "".join(f"{line}\n" for line in (*self.text.splitlines(), *self._keep_lines(running)))
 
-    def find_foreign(self, running: str) -> tuple[str, ...]:
+    def find_foreign_lines(self, running: str) -> tuple[str, ...]:
         """Return the lines of the operator's BGP instances that the new part would replace, without
         secrets."""
         return _find_foreign_lines(running, self.former) if _find_bgp_instances(self.text) else ()

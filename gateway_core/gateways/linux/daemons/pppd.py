@@ -136,7 +136,7 @@ class PppdFiles(ServiceDaemon):
 class PppdRadius:
     """RadiusClient of pppd. The state is always unknown, because pppd's RADIUS plugin keeps no statistics."""
 
-    def look(self) -> tuple[DependencyState, str]:
+    def read_state(self) -> tuple[DependencyState, str]:
         return DependencyState.UNKNOWN, "pppd does not tell whether its RADIUS requests get a response."
 
 

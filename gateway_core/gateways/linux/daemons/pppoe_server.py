@@ -222,7 +222,7 @@ class PppoeServers(SourceDaemon):
     def create_radius_client(self, clock: Clock) -> PppdRadius:
         return PppdRadius()
 
-    def create_failures(self, clock: Clock) -> PppdFailures:
+    def create_failure_source(self, clock: Clock) -> PppdFailures:
         return PppdFailures(self.name, PppdJournal(), clock.wall())
 
     def set_configuration(self, configuration: Configuration) -> None:
@@ -365,7 +365,7 @@ def _assign_blocks(
             blocks[name] = first
             taken.add(first)
     return {
-        name: PppoeSettings.of(configuration, blocks[name], shared.block) if name in blocks else None
+        name: PppoeSettings.of(configuration, blocks[name], shared.block_size) if name in blocks else None
         for name in known
     }
 
@@ -451,7 +451,7 @@ class PppoeServerSource(Source):
                 if self._read_start(process.pid) != process.start:
                     return
                 number = signal.SIGKILL if session.key in self._terminations else signal.SIGTERM
-                with self._terminations.note(session.key):
+                with self._terminations.record(session.key):
                     signal.pidfd_send_signal(pidfd, number)
             finally:
                 os.close(pidfd)
@@ -467,7 +467,7 @@ class PppoeServerSource(Source):
 
     def release(self, interface: str) -> None:
         ending = [each.key for each in self.list_sessions() if each.access_interface == interface]
-        with self._terminations.note(*ending):
+        with self._terminations.record(*ending):
             self._servers.stop(interface)
 
     def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:

@@ -170,7 +170,7 @@ class FailureSource(Protocol):
 class RadiusClient(Protocol):
     """RADIUS client: a daemon that sends requests to a RADIUS server."""
 
-    def look(self) -> tuple[DependencyState, str]:
+    def read_state(self) -> tuple[DependencyState, str]:
         """Return the state of the RADIUS server, and a sentence that explains the state. The call has a time
         limit."""
 
@@ -195,7 +195,7 @@ class Terminations:
         return ADMIN_DISCONNECT if key in self else default_reason
 
     @contextmanager
-    def note(self, *keys: str) -> Iterator[None]:
+    def record(self, *keys: str) -> Iterator[None]:
         """Record the requested ends of sessions, before the `with` block sends the requests: another thread
         may see the end of a session before the block returns. If the block fails, the record is undone."""
         now = self._clock.steady()

@@ -29,65 +29,72 @@ _PREFIX_LENGTH = 64
 
 @dataclass(frozen=True)
 class SharedRange:
-    """Shares of a network. `fixed` are the fixed addresses of local subscribers, which are excluded from DHCP
-    and from the blocks of VLANs. `block` is the number of addresses in a block, a power of two."""
+    """Shares of a network. `fixed_addresses` are the fixed addresses of local subscribers, which are excluded
+    from DHCP and from the blocks of VLANs. `block_size` is the number of addresses in a block, a power of
+    two."""
 
     network: IPv4Network
-    fixed: frozenset[IPv4Address] = frozenset()
-    block: int = MAX_BLOCK_SIZE
+    fixed_addresses: frozenset[IPv4Address] = frozenset()
+    block_size: int = MAX_BLOCK_SIZE
 
     @classmethod
-    def of(cls, configuration: Configuration, vlans: int = 1, block: int = MAX_BLOCK_SIZE) -> "SharedRange":
-        """Return the shares of `cgnat.source_range`, with one block for each PPPoE VLAN. `vlans` is the
-        number of these VLANs. Blocks are as large as possible, but have at most `block` addresses."""
-        fixed = frozenset(one.ip_address for one in configuration.subscribers.local if one.ip_address)
-        shared = cls(configuration.cgnat.source_range, fixed, block)
-        while shared.block > 1 and shared.number_of_blocks < vlans:
-            shared = replace(shared, block=shared.block // 2)
+    def of(
+        cls, configuration: Configuration, vlan_count: int = 1, block_size: int = MAX_BLOCK_SIZE
+    ) -> "SharedRange":
+        """Return the shares of `cgnat.source_range`, with one block for each PPPoE VLAN. `vlan_count` is the
+        number of these VLANs. Blocks are as large as possible, but have at most `block_size` addresses."""
+        fixed_addresses = frozenset(
+            each.ip_address for each in configuration.subscribers.local if each.ip_address
+        )
+        shared = cls(configuration.cgnat.source_range, fixed_addresses, block_size)
+        while shared.block_size > 1 and shared.block_count < vlan_count:
+            shared = replace(shared, block_size=shared.block_size // 2)
         return shared
 
     @property
-    def number_of_blocks(self) -> int:
-        places = map(self._find_place, self.fixed)
-        fixed = {place // self.block for place in places if MAX_BLOCK_SIZE <= place < self._half}
-        return max(self._half - MAX_BLOCK_SIZE, 0) // self.block - len(fixed)
+    def block_count(self) -> int:
+        places = map(self._get_offset, self.fixed_addresses)
+        excluded_blocks = {
+            place // self.block_size for place in places if MAX_BLOCK_SIZE <= place < self._half_size
+        }
+        return max(self._half_size - MAX_BLOCK_SIZE, 0) // self.block_size - len(excluded_blocks)
 
     @property
-    def dhcp(self) -> tuple[IPv4Address, IPv4Address]:
+    def dhcp_range(self) -> tuple[IPv4Address, IPv4Address]:
         """First and last address of the DHCP range."""
-        return self.network.network_address + self._half, self.network.broadcast_address - 1
+        return self.network.network_address + self._half_size, self.network.broadcast_address - 1
 
-    def is_of_subscriber(self, address: IPv4Address) -> bool:
+    def is_subscriber_address(self, address: IPv4Address) -> bool:
         """Return True if a subscriber may have the address: the network, gateway and broadcast addresses are
         excluded."""
         return self.network[1] < address < self.network.broadcast_address
 
-    def has(self, address: IPv4Address, type: SessionType) -> bool:
+    def has_address(self, address: IPv4Address, type: SessionType) -> bool:
         """Return True if the address belongs to the share of a session type. No session of the other type
         gets such an address."""
-        first, last = self.dhcp
+        first, last = self.dhcp_range
         if type is SessionType.DHCP:
-            return first <= address <= last and address not in self.fixed
-        return self.network[1] < address < first or address in self.fixed
+            return first <= address <= last and address not in self.fixed_addresses
+        return self.network[1] < address < first or address in self.fixed_addresses
 
     def has_block(self, first: IPv4Address) -> bool:
         """Return True if a block for a VLAN may begin at an address, and contains no fixed address."""
-        place = self._find_place(first)
-        fits = place % self.block == 0 and MAX_BLOCK_SIZE <= place <= self._half - self.block
-        return fits and not any(first + offset in self.fixed for offset in range(self.block))
+        place = self._get_offset(first)
+        fits = place % self.block_size == 0 and MAX_BLOCK_SIZE <= place <= self._half_size - self.block_size
+        return fits and not any(first + offset in self.fixed_addresses for offset in range(self.block_size))
 
-    def find_free_block(self, taken: Container[IPv4Address]) -> IPv4Address | None:
-        """Return the first address of the lowest free block, or None if no block is free. `taken` has the
-        first addresses of the blocks in use."""
+    def find_free_block(self, used_blocks: Container[IPv4Address]) -> IPv4Address | None:
+        """Return the first address of the lowest free block, or None if no block is free. `used_blocks` has
+        the first addresses of the blocks in use."""
         start = self.network.network_address
-        blocks = (start + place for place in range(MAX_BLOCK_SIZE, self._half, self.block))
-        return next((first for first in blocks if first not in taken and self.has_block(first)), None)
+        blocks = (start + place for place in range(MAX_BLOCK_SIZE, self._half_size, self.block_size))
+        return next((first for first in blocks if first not in used_blocks and self.has_block(first)), None)
 
     @property
-    def _half(self) -> int:
+    def _half_size(self) -> int:
         return self.network.num_addresses // 2
 
-    def _find_place(self, address: IPv4Address) -> int:
+    def _get_offset(self, address: IPv4Address) -> int:
         return int(address) - int(self.network.network_address)
 
 
@@ -116,8 +123,8 @@ class SessionPrefixes:
         if networks is None or address is None or (parsed := IPv4Address(address)) not in networks[0]:
             return None
         network, half = networks
-        place, dhcp = int(parsed) - int(network.network_address), network.num_addresses // 2
-        number = 2 * place if place < dhcp else 2 * (place - dhcp) + 1
+        place, half_size = int(parsed) - int(network.network_address), network.num_addresses // 2
+        number = 2 * place if place < half_size else 2 * (place - half_size) + 1
         if number >= 1 << (_PREFIX_LENGTH - half.prefixlen):
             return None
         return IPv6Network((int(half.network_address) + (number << (128 - _PREFIX_LENGTH)), _PREFIX_LENGTH))

@@ -111,15 +111,15 @@ def _make_address_rules(running: Configuration, wanted: Configuration) -> Iterab
         if session.summary.ip_address is None:
             return False
         address, type = IPv4Address(session.summary.ip_address), session.summary.type
-        is_ours = after.is_of_subscriber(address) or _is_in(address, pools_after)
+        is_ours = after.is_subscriber_address(address) or _is_in(address, pools_after)
         if _is_in(address, networks_before) and not is_ours:
-            is_held = any(each.is_of_subscriber(address) for each in unconfirmed)
+            is_held = any(each.is_subscriber_address(address) for each in unconfirmed)
             return not (is_held and session.key.source == DnsmasqDaemon.name)
         # accel-ppp uses the whole range for both session types.
         return (
             not _is_of_accel_ppp(session)
-            and any(each.has(address, type) for each in ranges_before)
-            and not after.has(address, type)
+            and any(each.has_address(address, type) for each in ranges_before)
+            and not after.has_address(address, type)
         )
 
     yield is_to_end
