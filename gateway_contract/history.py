@@ -64,8 +64,8 @@ class FlappingSubscriber(Record, frozen=True):
     reason: Annotated[str | None, wire.REASON]
 
 
-#: The most seconds between two failed attempts of one record.
-MAX_PAUSE = 900
+#: Maximum time between two failed attempts of one record.
+MAX_PAUSE_SECONDS = 900
 
 
 class FailedSignOns(Record, frozen=True):
@@ -81,7 +81,10 @@ class FailedSignOns(Record, frozen=True):
     source: wire.SourceName
     reason: SignOnReason
     attempts: Annotated[
-        int, about(f"How many, each at most {MAX_PAUSE // 60} minutes after the one before.", 12, minimum=1)
+        int,
+        about(
+            f"How many, each at most {MAX_PAUSE_SECONDS // 60} minutes after the one before.", 12, minimum=1
+        ),
     ]
     first_at: Annotated[int, count("The first one, Unix epoch seconds.", 1795271513)]
     last_at: Annotated[int, count("The last one, Unix epoch seconds.", 1795275113)]

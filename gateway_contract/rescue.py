@@ -17,7 +17,7 @@ from gateway_contract.varlink.client import Client, join_group_of
 
 #: The author of the commits of a rescue in the archive.
 _AUTHOR = "root"
-_NEWEST = 1
+_NEWEST_REVISION = 1
 
 
 class CannotRescue(GatewayApiError):
@@ -56,7 +56,7 @@ def undo(environment: Mapping[str, str]) -> str:
     """Undo the last commit, and return a sentence about the result. Raises CannotRescue."""
     with _open_core(environment) as core:
         try:
-            done = core.restore(_NEWEST, _AUTHOR, "rescue.undo")
+            done = core.restore(_NEWEST_REVISION, _AUTHOR, "rescue.undo")
         except NotFound as error:
             raise CannotRescue("there was no commit yet, so there is nothing to undo") from error
     if not done.committed:

@@ -24,7 +24,7 @@ _SECTIONS = {
 }
 
 
-def _load(name: str) -> click.Command:
+def _load_command(name: str) -> click.Command:
     """Import the module of the command `name`, and return the command."""
     module: ModuleType
     match name:
@@ -60,7 +60,7 @@ def _load(name: str) -> click.Command:
 
 @group(
     epilog=_EPILOG,
-    commands=LateCommands((name for names in _SECTIONS.values() for name in names), _load),
+    commands=LateCommands((name for names in _SECTIONS.values() for name in names), _load_command),
     sections=_SECTIONS,
 )
 @context_option
@@ -79,7 +79,7 @@ def gatewayctl() -> None:
 def main() -> int:
     """Run the command that the process's arguments name. Return the exit status of the command, or 128 plus
     the number of the signal that ended the process."""
-    terminal.prepare()
+    terminal.prepare_output()
     try:
         status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)
         return status if isinstance(status, int) else ExitStatus.SUCCESS

@@ -31,8 +31,8 @@ from gatewayctl.results import (
     FormatType,
     Report,
     Result,
-    arrange,
-    combine,
+    arrange_table,
+    combine_results,
     format_report,
     redraw,
     show,
@@ -120,7 +120,7 @@ def _check_usage(usage: Usage, usages: Collection[Usage], given: Collection[str]
 
 
 #: The rule that a request breaks if it has an unknown field, as the API words it.
-_UNKNOWN_FIELD = "is not a known field"
+_UNKNOWN_FIELD_RULE = "is not a known field"
 #: Prefix of a shared option in the context: the option may stand before the command or after it.
 _SHARED_PREFIX = "gatewayctl."
 
@@ -160,7 +160,7 @@ class CliCommand(click.Command):
         name = self.name_option(path)
         for each in self.params:
             fields = getattr(each.type, "fields", ())
-            if fields and rule == _UNKNOWN_FIELD and name.partition(" ")[0] == get_label(each):
+            if fields and rule == _UNKNOWN_FIELD_RULE and name.partition(" ")[0] == get_label(each):
                 return f"{name}: {rule}; known fields: {', '.join(fields)}"
         return f"{name}: {rule}"
 
@@ -194,13 +194,13 @@ def group(name: str | None = None, **attributes: Any) -> Callable[[Callable[...,
 
 def _complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     try:
-        known = ContextsFile(os.environ).read().by_name
+        contexts = ContextsFile(os.environ).read().by_name
     except ClientError:
         # The error would stand in the line that the user types.
         return []
     return [
         CompletionItem(name, help=context.url)
-        for name, context in known.items()
+        for name, context in contexts.items()
         if name.startswith(incomplete)
     ]
 
@@ -302,15 +302,15 @@ def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
     Raises ClientError."""
     if not get_shared_option(ctx, "all"):
         return [get_gateway(ctx)]
-    known = ContextsFile(os.environ).read().by_name
-    if not known:
+    contexts = ContextsFile(os.environ).read().by_name
+    if not contexts:
         raise CommandError(ExitStatus.USAGE, "there is no context yet: gatewayctl login makes one")
-    return [create_gateway(ctx, context) for context in known.values()]
+    return [create_gateway(ctx, context) for context in contexts.values()]
 
 
 Function = Callable[..., Result | None]
 #: Function of a command, with its options filled in.
-_Ask = Callable[[RemoteGateway], Result | None]
+_ReadGateway = Callable[[RemoteGateway], Result | None]
 
 _MAX_PARALLEL_GATEWAYS = 16
 _REFRESH_SECONDS = 2
@@ -329,14 +329,14 @@ def read_command(function: Function, *, refresh: bool = False) -> Callable[..., 
     @wraps(function)
     def run(ctx: click.Context, /, **options: Any) -> None:
         format, gateways = get_format(ctx), get_gateways(ctx)
-        ask = partial(function, **options)
+        read = partial(function, **options)
         if refresh and format.name == TABLE and terminal.can_redraw():
             with suppress(KeyboardInterrupt):
-                _refresh(gateways, ask, format)
+                _refresh(gateways, read, format)
         elif get_shared_option(ctx, "all"):
-            _show_each(gateways, ask, format)
+            _show_each(gateways, read, format)
         else:
-            _show(ask(gateways[0]), format)
+            _show(read(gateways[0]), format)
 
     return run
 
@@ -362,10 +362,10 @@ def _show(result: Result | None, format: Format) -> None:
             raise click.exceptions.Exit(result.status)
 
 
-def _show_each(gateways: Sequence[RemoteGateway], ask: _Ask, format: Format) -> None:
+def _show_each(gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Format) -> None:
     """Show the results of all gateways that respond. The exit status is the highest status of all
     gateways."""
-    results, errors = _ask_each(gateways, ask)
+    results, errors = _read_each(gateways, read)
     for name, error in errors:
         complain(error.lines, name)
     show_all(results, format)
@@ -374,24 +374,26 @@ def _show_each(gateways: Sequence[RemoteGateway], ask: _Ask, format: Format) -> 
         raise click.exceptions.Exit(max(statuses))
 
 
-def _refresh(gateways: Sequence[RemoteGateway], ask: _Ask, format: Format) -> NoReturn:
+def _refresh(gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Format) -> NoReturn:
     """Show the results repeatedly. A gateway that does not respond is asked again; the last error of the
     gateway is shown. Raises ClientError after any other error, or if no gateway has responded yet."""
-    has_shown = False
+    has_results = False
     while True:
-        results, errors = _ask_each(gateways, ask)
-        worst = max((error for _, error in errors), key=lambda error: error.status, default=None)
-        if worst and (not isinstance(worst, NoResponse) or not (has_shown or results)):
-            raise worst
-        has_shown = True
-        table = arrange(combine(results, named=len(gateways) > 1), format, terminal.get_width())
+        results, errors = _read_each(gateways, read)
+        worst_error = max((error for _, error in errors), key=lambda error: error.status, default=None)
+        if worst_error and (not isinstance(worst_error, NoResponse) or not (has_results or results)):
+            raise worst_error
+        has_results = True
+        table = arrange_table(
+            combine_results(results, has_context_column=len(gateways) > 1), format, terminal.get_width()
+        )
         notes = [f"{name}: {line}" for name, error in errors for line in error.lines]
         redraw(table, f"{format_time(int(time.time()))}, every {_REFRESH_SECONDS} s; Ctrl-C ends", notes)
         time.sleep(_REFRESH_SECONDS)
 
 
-def _ask_each(
-    gateways: Sequence[RemoteGateway], ask: _Ask
+def _read_each(
+    gateways: Sequence[RemoteGateway], read: _ReadGateway
 ) -> tuple[list[ContextResult], list[tuple[str, ClientError]]]:
     """Return the results of all gateways that respond, and the errors of the other gateways by context
     name."""
@@ -399,9 +401,9 @@ def _ask_each(
     with ThreadPoolExecutor(_MAX_PARALLEL_GATEWAYS) as pool:
         # A single gateway may ask for a password, which only the main thread can.
         calls: list[Callable[[], Result | None]] = (
-            [partial(ask, gateways[0])]
+            [partial(read, gateways[0])]
             if len(gateways) == 1
-            else [pool.submit(ask, each).result for each in gateways]
+            else [pool.submit(read, each).result for each in gateways]
         )
         for gateway, call in zip(gateways, calls, strict=True):
             try:
@@ -413,7 +415,7 @@ def _ask_each(
 
 
 def confirm(
-    question: str, *, yes: bool, otherwise: str, about: Report | None = None, always: bool = False
+    question: str, *, yes: bool, refusal: str, about: Report | None = None, always: bool = False
 ) -> None:
     """Show a report about a change, and ask at the terminal whether to continue. `yes` skips the question,
     and also the report unless `always`. Raises CommandError with the text `otherwise` if the user does not
@@ -425,9 +427,9 @@ def confirm(
     if not (sys.stdin.isatty() and has_terminal()):
         raise CommandError(ExitStatus.USAGE, "no terminal for the confirmation: use --yes")
     try:
-        agreed = ask(f"{question} [y/N] ").lower() in {"y", "yes"}
+        has_agreed = ask(f"{question} [y/N] ").lower() in {"y", "yes"}
     except (click.Abort, KeyboardInterrupt):
         terminal.tell("")
-        agreed = False
-    if not agreed:
-        raise CommandError(ExitStatus.REFUSED, otherwise)
+        has_agreed = False
+    if not has_agreed:
+        raise CommandError(ExitStatus.REFUSED, refusal)

@@ -90,12 +90,14 @@ def format_csv(records: Sequence[Any], guard: Callable[[Any], str] = str) -> str
 def format_csv_line(cells: Sequence[str]) -> str:
     """Return one line of CSV without the line break. Cells that begin or end with spaces are quoted, because
     many programs strip unquoted cells."""
-    quoted = ('"' + cell.replace('"', '""') + '"' if _NEEDS_QUOTES.search(cell) else cell for cell in cells)
+    quoted = (
+        '"' + cell.replace('"', '""') + '"' if _NEEDS_QUOTES_PATTERN.search(cell) else cell for cell in cells
+    )
     # Readers skip an empty line.
     return ",".join(quoted) or '""'
 
 
-_NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
+_NEEDS_QUOTES_PATTERN = re.compile(r'[",\r\n]|^\s|\s$')
 
 
 def _format_cell(value: Any) -> Any:
@@ -122,13 +124,13 @@ IDENTITY, HIGH, NORMAL, LOW, WIDE = Importance
 @dataclass(frozen=True)
 class Column:
     """Column of a table for a field of the records. `title` replaces the default label, and `value` replaces
-    the default formatter of the field. If `wraps`, a value may take several lines."""
+    the default formatter of the field. If `can_wrap`, a value may take several lines."""
 
     name: str
     importance: Importance = NORMAL
     title: str = ""
     value: Callable[[Record], str] | None = None
-    wraps: bool = False
+    can_wrap: bool = False
 
     @property
     def label(self) -> str:
@@ -141,11 +143,11 @@ class Column:
     @property
     def word(self) -> str:
         """Head of the column as the user types it."""
-        return _simplify(self.label)
+        return _simplify_name(self.label)
 
     def is_called(self, name: str) -> bool:
         """Return True if a name is the head of this column or the name of its field."""
-        return _simplify(name) in {self.word, _simplify(self.name)}
+        return _simplify_name(name) in {self.word, _simplify_name(self.name)}
 
     def format(self, record: Record) -> str:
         if self.value is not None:
@@ -153,7 +155,7 @@ class Column:
         return get_display(self.name).format(record.get(self.name))
 
 
-def _simplify(text: str) -> str:
+def _simplify_name(text: str) -> str:
     return re.sub(r"[\W_]+", "_", text.strip().lower())
 
 
@@ -189,7 +191,7 @@ class Sheet:
 
     @property
     def columns(self) -> Sequence[Column]:
-        return self.chosen or [Column(name, IDENTITY, wraps=True) for name in self.record]
+        return self.chosen or [Column(name, IDENTITY, can_wrap=True) for name in self.record]
 
 
 @dataclass(frozen=True)
@@ -223,37 +225,38 @@ _COLUMN_GAP = "  "
 _SENTENCE_WIDTH = 32
 #: The field with the name of the context.
 CONTEXT = "context"
-_COLOURS = {"+": "green", "-": "red"}
+_DIFF_COLOURS = {"+": "green", "-": "red"}
 
 
 class Table(NamedTuple):
     """Lines of a table, with bold heads on a terminal, and the names of the columns that were left out."""
 
     lines: Sequence[str]
-    left_out: Sequence[Column] = ()
+    omitted_columns: Sequence[Column] = ()
 
 
-def arrange(result: ResultList | Sheet, format: Format, width: int | None) -> Table:
+def arrange_table(result: ResultList | Sheet, format: Format, width: int | None) -> Table:
     """Return the table of a result. `width` is the width of the terminal in columns, None in a pipe. Raises
     click.UsageError for an unknown column."""
     columns = _choose_columns(result.columns, format)
     if isinstance(result, Sheet):
-        return Table(_stack(columns, _format_columns(columns, [result.record]), width))
+        return Table(_stack_fields(columns, _format_columns(columns, [result.record]), width))
     if format.columns:
         columns = [replace(each, importance=IDENTITY) for each in columns]
-    return fit(columns, result.records, None if format.is_wide else width)
+    return fit_table(columns, result.records, None if format.is_wide else width)
 
 
-def combine(results: Sequence[ContextResult], *, named: bool = True) -> ResultList:
-    """Return the records of several gateways as one list, with a column for the context if `named`."""
+def combine_results(results: Sequence[ContextResult], *, has_context_column: bool = True) -> ResultList:
+    """Return the records of several gateways as one list, with a column for the context if
+    `has_context_column`."""
     columns = {
         column.name + column.title: column
         for _, result in results
         if not isinstance(result, Report)
         for column in result.columns
     }
-    contexts = [Column(CONTEXT, IDENTITY)] if named else []
-    return ResultList(_add_contexts(results), [*contexts, *columns.values()])
+    contexts = [Column(CONTEXT, IDENTITY)] if has_context_column else []
+    return ResultList(_add_context_fields(results), [*contexts, *columns.values()])
 
 
 def _choose_columns(columns: Sequence[Column], format: Format) -> list[Column]:
@@ -272,29 +275,31 @@ def _choose_columns(columns: Sequence[Column], format: Format) -> list[Column]:
     return [*contexts, *chosen]
 
 
-def fit(columns: Sequence[Column], records: Sequence[Record], width: int | None) -> Table:
+def fit_table(columns: Sequence[Column], records: Sequence[Record], width: int | None) -> Table:
     """Return a table with the columns that fit into the width; None is unlimited. If the columns that
     identify a record do not fit, each field is on its own line."""
     cells = _format_columns(columns, records)
-    widths = [max(map(measure, [column.head, *texts])) for column, texts in zip(columns, cells, strict=True)]
+    widths = [
+        max(map(measure_width, [column.head, *texts])) for column, texts in zip(columns, cells, strict=True)
+    ]
     kept = list(range(len(columns)))
     if width is not None:
-        least = [_measure_narrowest(*each) for each in zip(columns, cells, widths, strict=True)]
-        while _sum_widths(least[at] for at in kept) > width:
+        min_widths = [_measure_narrowest(*each) for each in zip(columns, cells, widths, strict=True)]
+        while _sum_widths(min_widths[at] for at in kept) > width:
             last = max(kept, key=lambda at: (columns[at].importance, at))
             if columns[last].importance is IDENTITY:
-                return Table(_stack(columns, cells, width))
+                return Table(_stack_fields(columns, cells, width))
             kept.remove(last)
         # Columns of sentences share the spare width, from left to right.
-        spare = width - _sum_widths(least[at] for at in kept)
+        spare = width - _sum_widths(min_widths[at] for at in kept)
         for at in kept:
-            extra = min(spare, widths[at] - least[at])
-            widths[at], spare = least[at] + extra, spare - extra
+            extra = min(spare, widths[at] - min_widths[at])
+            widths[at], spare = min_widths[at] + extra, spare - extra
     kept_widths = [widths[at] for at in kept]
     head = _join_cells([columns[at].head for at in kept], kept_widths)
     lines = [terminal.style(head, bold=True)]
     for row in zip(*(cells[at] for at in kept), strict=True):
-        wrapped = (_wrap(text, width) for text, width in zip(row, kept_widths, strict=True))
+        wrapped = (_wrap_text(text, width) for text, width in zip(row, kept_widths, strict=True))
         lines += [_join_cells(parts, kept_widths) for parts in zip_longest(*wrapped, fillvalue="")]
     return Table(lines, [column for at, column in enumerate(columns) if at not in kept])
 
@@ -304,7 +309,7 @@ def _format_columns(columns: Sequence[Column], records: Sequence[Record]) -> lis
     return [[column.format(record) for record in records] for column in columns]
 
 
-def measure(text: str) -> int:
+def measure_width(text: str) -> int:
     """Return the number of terminal columns that a text occupies (Unicode Standard Annex 11)."""
     if text.isascii():
         return len(text)
@@ -317,11 +322,11 @@ def measure(text: str) -> int:
 def _measure_narrowest(column: Column, texts: Sequence[str], width: int) -> int:
     """Return the smallest width of a column that cuts no word. `width` is the width of the column without
     wrapping."""
-    longest = max(map(measure, texts), default=0)
-    if not column.wraps or longest <= _SENTENCE_WIDTH:
+    longest = max(map(measure_width, texts), default=0)
+    if not column.can_wrap or longest <= _SENTENCE_WIDTH:
         return width
-    words = (measure(word) for text in texts for word in text.split(" "))
-    return max(measure(column.head), min(longest, max(_SENTENCE_WIDTH, *words)))
+    words = (measure_width(word) for text in texts for word in text.split(" "))
+    return max(measure_width(column.head), min(longest, max(_SENTENCE_WIDTH, *words)))
 
 
 def _sum_widths(widths: Iterable[int]) -> int:
@@ -330,42 +335,42 @@ def _sum_widths(widths: Iterable[int]) -> int:
 
 
 def _join_cells(cells: Iterable[str], widths: Iterable[int]) -> str:
-    padded = (text + " " * (width - measure(text)) for text, width in zip(cells, widths, strict=True))
+    padded = (text + " " * (width - measure_width(text)) for text, width in zip(cells, widths, strict=True))
     return _COLUMN_GAP.join(padded).rstrip(" ")
 
 
-def _wrap(text: str, width: int) -> list[str]:
+def _wrap_text(text: str, width: int) -> list[str]:
     """Return the lines of a text, broken between words. A word that is longer than the width becomes a line
     of its own."""
-    if measure(text) <= width:
+    if measure_width(text) <= width:
         return [text]
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if measure(longer) <= width or not lines[-1]:
+        if measure_width(longer) <= width or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(word)
     return lines
 
 
-def _stack(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
+def _stack_fields(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
     """Return the fields of each record as `label value` lines, with an empty line between records. A value
     moves below its label if the longest word of the value does not fit beside the label."""
-    start = max((measure(column.label) for column in columns), default=0) + len(_COLUMN_GAP)
+    start = max((measure_width(column.label) for column in columns), default=0) + len(_COLUMN_GAP)
     lines: list[str] = []
     for record in zip(*cells, strict=True):
         lines += [""] if lines else []
         for column, text in zip(columns, record, strict=True):
-            label = column.label + " " * (start - measure(column.label))
-            longest = max(map(measure, text.split(" ")))
+            label = column.label + " " * (start - measure_width(column.label))
+            longest = max(map(measure_width, text.split(" ")))
             if width is None or longest <= width - start:
-                first, *others = [text] if width is None else _wrap(text, width - start)
+                first, *others = [text] if width is None else _wrap_text(text, width - start)
                 lines += [terminal.style(label, bold=True) + first, *(" " * start + each for each in others)]
             else:
                 indent = _COLUMN_GAP if longest + len(_COLUMN_GAP) <= width else ""
                 lines.append(terminal.style(column.label, bold=True))
-                lines += [indent + each for each in _wrap(text, width - len(indent))]
+                lines += [indent + each for each in _wrap_text(text, width - len(indent))]
     return lines
 
 
@@ -375,36 +380,36 @@ def show(result: Result, format: Format) -> None:
         document = list(result.records) if isinstance(result, ResultList) else result.record
         terminal.write(format.render(document, safe=terminal.is_terminal()))
     elif isinstance(result, Report):
-        _refuse_columns(format)
+        _require_no_columns(format)
         if result.table is not None and result.table.records:
             show(result.table, Format())
         _show_text(result.text, is_diff=result.is_diff)
     else:
-        _show_table(arrange(result, format, terminal.get_width()))
+        _show_table(arrange_table(result, format, terminal.get_width()))
 
 
 def show_all(results: Sequence[ContextResult], format: Format) -> None:
     """Print the results of several gateways. Each record is shown with its context. Raises click.UsageError
     for columns that the results do not have."""
     if format.name != TABLE:
-        terminal.write(format.render(_add_contexts(results), safe=terminal.is_terminal()))
+        terminal.write(format.render(_add_context_fields(results), safe=terminal.is_terminal()))
         return
     tables = [each for each in results if not isinstance(each.result, Report)]
     if tables:
-        _show_table(arrange(combine(tables), format, terminal.get_width()))
+        _show_table(arrange_table(combine_results(tables), format, terminal.get_width()))
     else:
-        _refuse_columns(format)
+        _require_no_columns(format)
     for context, result in results:
         if isinstance(result, Report):
             _show_text("\n".join(f"{context}: {each}" for each in result.text.splitlines()), is_diff=False)
 
 
-def _refuse_columns(format: Format) -> None:
+def _require_no_columns(format: Format) -> None:
     if format.columns:
         raise click.UsageError("--columns: this command prints no table.")
 
 
-def _add_contexts(results: Sequence[ContextResult]) -> list[Record]:
+def _add_context_fields(results: Sequence[ContextResult]) -> list[Record]:
     return [{CONTEXT: context, **record} for context, result in results for record in result.records]
 
 
@@ -414,7 +419,7 @@ def _show_table(table: Table) -> None:
 
 
 def _describe_left_out(table: Table) -> list[str]:
-    names = ", ".join(each.word for each in table.left_out)
+    names = ", ".join(each.word for each in table.omitted_columns)
     return [f"columns left out: {names}; -o wide shows all, --columns chooses"] if names else []
 
 
@@ -434,14 +439,14 @@ def redraw(table: Table, first: str, notes: Sequence[str]) -> None:
 
 def _show_text(text: str, *, is_diff: bool) -> None:
     lines = escape_lines(text.rstrip("\n")) if text else []
-    colours = [_COLOURS.get(each[:1]) if is_diff else None for each in lines]
+    colours = [_DIFF_COLOURS.get(each[:1]) if is_diff else None for each in lines]
     terminal.show(*(terminal.style(each, colour=colour) for each, colour in zip(lines, colours, strict=True)))
 
 
 def format_report(report: Report) -> list[str]:
     """Return the lines of a report that is shown on standard error above a question."""
     table = report.table
-    lines = arrange(table, Format(), terminal.get_width()).lines if table and table.records else ()
+    lines = arrange_table(table, Format(), terminal.get_width()).lines if table and table.records else ()
     return [*map(click.unstyle, lines), *report.text.rstrip("\n").splitlines()]
 
 

@@ -80,7 +80,7 @@ def get_session_path(id: object) -> str:
 
 
 #: Names of the kinds as fields of a session, and as filters of lists of sessions.
-_FIELDS = {Kind.ID: "id", Kind.USER: "username", Kind.IP: "ip_address", Kind.MAC: "mac_address"}
+_FIELD_BY_KIND = {Kind.ID: "id", Kind.USER: "username", Kind.IP: "ip_address", Kind.MAC: "mac_address"}
 
 
 def is_id(text: str) -> bool:
@@ -96,7 +96,7 @@ def _parse_username(text: str) -> str:
     return text
 
 
-_PARSERS: Mapping[Kind, Callable[[str], str]] = {
+_PARSER_BY_KIND: Mapping[Kind, Callable[[str], str]] = {
     Kind.ID: lambda text: str(parse_numeric_id(text)),
     Kind.USER: _parse_username,
     Kind.IP: parse_ip,
@@ -118,9 +118,9 @@ def parse_target(text: str) -> Target:
     as `user:ip:x`. Raises ValueError with the broken rule."""
     kind, rest = split_kind(text)
     if kind is not None:
-        return Target(text, {kind: _PARSERS[kind](rest)})
+        return Target(text, {kind: _PARSER_BY_KIND[kind](rest)})
     meanings: dict[Kind, str] = {}
-    for kind, parse in _PARSERS.items():
+    for kind, parse in _PARSER_BY_KIND.items():
         with suppress(ValueError):
             meanings[kind] = parse(text)
     if not meanings:
@@ -149,7 +149,7 @@ def _list_targets(gateway: RemoteGateway, incomplete: str) -> list[tuple[str, st
     prefix = "" if typed_kind is None else f"{typed_kind}:"
     words = []
     for each in sessions:
-        if word := each[_FIELDS[kind]]:
+        if word := each[_FIELD_BY_KIND[kind]]:
             subscriber = str(each["username"] or each["mac_address"] or "")
             words.append((f"{prefix}{word}", subscriber if kind is Kind.ID else f"session {each['id']}"))
     return words
@@ -176,7 +176,7 @@ def find_session(gateway: RemoteGateway, target: Target) -> Record:
     """
     found: dict[int, _Candidate] = {}
     for kind, text in target.meanings.items():
-        for record in _list_online(gateway, kind, text):
+        for record in _list_online_sessions(gateway, kind, text):
             found.setdefault(record["id"], _Candidate(record)).kinds.append(kind)
     candidates = list(found.values())
     if not candidates:
@@ -185,8 +185,8 @@ def find_session(gateway: RemoteGateway, target: Target) -> Record:
             f"no session of {escape(target.text)}; gatewayctl subscribers find searches for parts",
         )
     if Kind.USER in target.meanings and not any(Kind.USER in each.kinds for each in candidates):
-        candidates += _find_former(gateway, target, candidates)
-    only = _require_one(target, candidates)
+        candidates += _find_former_subscriber(gateway, target, candidates)
+    only = _require_single_candidate(target, candidates)
     if Kind.ID in only.kinds:
         return only.record
     detail: Record = gateway.get(get_session_path(only.record["id"]))
@@ -198,12 +198,12 @@ def find_past_session(gateway: RemoteGateway, target: Target) -> Record:
     ClientError."""
     found: dict[object, _Candidate] = {}
     for kind, text in target.meanings.items():
-        for record in gateway.list_records(_HISTORY_PATH, "sessions", {_FIELDS[kind]: text}, 1):
+        for record in gateway.list_records(_HISTORY_PATH, "sessions", {_FIELD_BY_KIND[kind]: text}, 1):
             subscriber = record["username"] or record["mac_address"] or record["id"]
             found.setdefault(subscriber, _Candidate(record)).kinds.append(kind)
     if not found:
         raise CommandError(ExitStatus.REFUSED, f"the history has no session of {escape(target.text)}")
-    return _require_one(target, list(found.values())).record
+    return _require_single_candidate(target, list(found.values())).record
 
 
 def find_recent_user(gateway: RemoteGateway, name: str) -> Record | None:
@@ -214,16 +214,18 @@ def find_recent_user(gateway: RemoteGateway, name: str) -> Record | None:
     return sessions[0] if sessions else None
 
 
-def _list_online(gateway: RemoteGateway, kind: Kind, text: str) -> Sequence[Record]:
+def _list_online_sessions(gateway: RemoteGateway, kind: Kind, text: str) -> Sequence[Record]:
     if kind is not Kind.ID:
-        return gateway.list_records(PATH, "sessions", {_FIELDS[kind]: text})
+        return gateway.list_records(PATH, "sessions", {_FIELD_BY_KIND[kind]: text})
     try:
         return [gateway.get(get_session_path(text))]
     except NoSuchRecord:
         return []
 
 
-def _find_former(gateway: RemoteGateway, target: Target, online: Sequence[_Candidate]) -> list[_Candidate]:
+def _find_former_subscriber(
+    gateway: RemoteGateway, target: Target, online: Sequence[_Candidate]
+) -> list[_Candidate]:
     """Return a list with the recent subscriber whose username equals a target that matches another subscriber
     by id or address. The list is empty if there is no such subscriber."""
     try:
@@ -239,18 +241,21 @@ def _find_former(gateway: RemoteGateway, target: Target, online: Sequence[_Candi
     return [] if record is None else [_Candidate(record, [Kind.USER])]
 
 
-def _require_one(target: Target, candidates: Sequence[_Candidate]) -> _Candidate:
+def _require_single_candidate(target: Target, candidates: Sequence[_Candidate]) -> _Candidate:
     """Return the only candidate. If there are several candidates, raise CommandError with a list of them."""
     if len(candidates) > 1:
         raise CommandError(
             ExitStatus.REFUSED,
             f"{escape(target.text)} names several sessions; nothing was done. Name one of them:",
-            *(f"{_spell(target, each, candidates)}: {describe_session(each.record)}" for each in candidates),
+            *(
+                f"{_spell_target(target, each, candidates)}: {describe_session(each.record)}"
+                for each in candidates
+            ),
         )
     return candidates[0]
 
 
-def _spell(target: Target, candidate: _Candidate, candidates: Iterable[_Candidate]) -> str:
+def _spell_target(target: Target, candidate: _Candidate, candidates: Iterable[_Candidate]) -> str:
     """Return the spelling of a target that matches only this candidate, quoted for a shell."""
     others = [each for each in candidates if each is not candidate]
     for kind in candidate.kinds:

@@ -23,7 +23,7 @@ from gatewayctl.errors import CommandError, ExitStatus
 from gatewayctl.texts import escape, escape_lines
 
 
-def prepare() -> None:
+def prepare_output() -> None:
     """Make the output streams escape characters that the locale's encoding cannot represent, and lone
     surrogates."""
     for stream in (sys.stdout, sys.stderr):
@@ -117,14 +117,14 @@ def _write(text: str, *, err: bool = False) -> None:
 
 
 #: Work with fewer steps ends before anybody sees its progress.
-_MIN_STEPS = 2
+_MIN_PROGRESS_STEPS = 2
 
 
 @contextmanager
 def show_progress(total: int) -> Iterator[Callable[[int, int], None]]:
     """Show the progress of work with `total` steps on standard error: a bar on a terminal, otherwise a line
     per tenth. Yield a function that takes the number of finished steps and the number of failed steps."""
-    if sys.stderr.isatty() and total >= _MIN_STEPS:
+    if sys.stderr.isatty() and total >= _MIN_PROGRESS_STEPS:
         # Imported here, because only a terminal needs rich.
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -132,15 +132,17 @@ def show_progress(total: int) -> Iterator[Callable[[int, int], None]]:
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("0 failed", total=total)
-            yield lambda done, failed: bar.update(task, completed=done, description=f"{failed} failed")
+            yield lambda done_count, failures: bar.update(
+                task, completed=done_count, description=f"{failures} failed"
+            )
         return
     tenths = 0
 
-    def update(done: int, failed: int) -> None:
+    def update(done_count: int, failures: int) -> None:
         nonlocal tenths
-        if total >= _MIN_STEPS and done * 10 // total > tenths:
-            tenths = done * 10 // total
-            complain([f"{done} of {total}, {failed} failed"])
+        if total >= _MIN_PROGRESS_STEPS and done_count * 10 // total > tenths:
+            tenths = done_count * 10 // total
+            complain([f"{done_count} of {total}, {failures} failed"])
 
     yield update
 
@@ -207,10 +209,10 @@ def ask(question: str) -> str:
         _write(escape(question), err=True)
         # A read alone would miss a Ctrl-C that came just before the read.
         select.select([sys.stdin, woken], [], [])
-        typed = sys.stdin.readline()
-    if not typed:
+        answer = sys.stdin.readline()
+    if not answer:
         raise click.Abort
-    return typed.rstrip("\n")
+    return answer.rstrip("\n")
 
 
 @contextmanager

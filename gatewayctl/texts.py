@@ -14,7 +14,7 @@ NOTHING = "-"
 #: The rule for a rate that a person types.
 UNIT_RULE = "must have a unit, such as 250mbit"
 
-_SIZES = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+_BYTE_UNITS = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
 def escape(value: object) -> str:
@@ -78,7 +78,7 @@ def format_size(count: Any) -> str:
     """Return the text of a number of bytes, rounded if it is a thousand or more: `999 B`, `1.2 GB`."""
     if not isinstance(count, int):
         return format_value(count)
-    return next((f"{count / unit:.1f} {name}" for unit, name in _SIZES if count >= unit), f"{count} B")
+    return next((f"{count / unit:.1f} {name}" for unit, name in _BYTE_UNITS if count >= unit), f"{count} B")
 
 
 def format_time(epoch: Any) -> str:
@@ -104,13 +104,13 @@ class Display(NamedTuple):
 
 
 #: Formats by the last part of a field's name; the label omits that part.
-_FORMATS_BY_SUFFIX: dict[str, Callable[[Any], str]] = {
+_FORMATTERS_BY_SUFFIX: dict[str, Callable[[Any], str]] = {
     "_at": format_time,
     "_seconds": format_duration,
     "_bps": format_bps,
 }
 #: Formats of other fields whose values have a unit.
-_FORMATS: dict[str, Callable[[Any], str]] = {
+_FORMATTERS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("at", "since", "failing_since", "ended_after", "ended_before"), format_time),
     **dict.fromkeys(("confirm_deadline", "paused_until"), format_time),
     **dict.fromkeys(("dead_time", "idle_timeout", "timeout", "token_lifetime"), format_duration),
@@ -160,8 +160,8 @@ _ABBREVIATIONS = {
 @cache
 def get_display(name: str) -> Display:
     """Return the label and the formatter of a field of the API."""
-    suffix = next((each for each in _FORMATS_BY_SUFFIX if name.endswith(each)), "")
+    suffix = next((each for each in _FORMATTERS_BY_SUFFIX if name.endswith(each)), "")
     words = name.removesuffix(suffix).split("_")
     label = _LABELS.get(name) or " ".join(_ABBREVIATIONS.get(word, word) for word in words)
     label = label[:1].upper() + label[1:]
-    return Display(label, _FORMATS.get(name) or _FORMATS_BY_SUFFIX.get(suffix, format_value))
+    return Display(label, _FORMATTERS.get(name) or _FORMATTERS_BY_SUFFIX.get(suffix, format_value))

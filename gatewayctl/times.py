@@ -20,10 +20,11 @@ from gatewayctl.terminal import complain
 #: Forms of a time, for help texts.
 TIME_FORMS = "2h (ago), 02:13, yesterday 02:13, 2026-03-01, ISO 8601 or epoch seconds"
 _TIME_RULE = "must be a time, such as 2h, 02:13, yesterday 02:13, 2026-03-01 02:13, ISO 8601 or epoch seconds"
-_TIME_OF_DAY = r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d))?"
+_TIME_OF_DAY_PATTERN = r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d))?"
 _DAY_OFFSETS = {"today": 0, "yesterday": -1, "tomorrow": 1}
-_LOCAL_TIME = re.compile(
-    rf"(?:(?P<day>{'|'.join(_DAY_OFFSETS)})|(?P<date>\d{{4}}-\d\d-\d\d))?(?:(?:^|[ T]){_TIME_OF_DAY})?",
+_LOCAL_TIME_PATTERN = re.compile(
+    rf"(?:(?P<day>{'|'.join(_DAY_OFFSETS)})|(?P<date>\d{{4}}-\d\d-\d\d))?"
+    rf"(?:(?:^|[ T]){_TIME_OF_DAY_PATTERN})?",
     re.ASCII,
 )
 
@@ -36,35 +37,39 @@ class TypedTime(NamedTuple):
     is_local: bool = False
 
 
-def parse_typed_time(text: str, now: float, zone: tzinfo | None = None, *, ahead: bool = False) -> TypedTime:
+def parse_typed_time(
+    text: str, now: float, zone: tzinfo | None = None, *, is_future: bool = False
+) -> TypedTime:
     """Return the time that a text means. A duration means this long before `now`, and a time of day means its
-    last occurrence; with `ahead`, this long after `now` and the next occurrence. `zone` is by default the
+    last occurrence; with `is_future`, this long after `now` and the next occurrence. `zone` is by default the
     time zone of this machine. Raises ValueError with the broken rule."""
     if text == "now":
         return TypedTime(now)
     try:
-        return TypedTime(_parse_api_time(text, now, ahead=ahead))
+        return TypedTime(_parse_api_time(text, now, is_future=is_future))
     except ValueError:
         # A number has no other form, and its error says what it may be.
         if is_number(text):
             raise
-    match = _LOCAL_TIME.fullmatch(text)
+    match = _LOCAL_TIME_PATTERN.fullmatch(text)
     try:
         # Before durations: 02:13:05 is a time of day.
         if match is not None and text:
             today = datetime.fromtimestamp(now, zone).date()
-            return TypedTime(_compute_local(match, today, now, zone, ahead), is_local=True)
+            return TypedTime(_compute_local(match, today, now, zone, is_future), is_local=True)
         seconds = parse_duration(text.removesuffix(" ago"))
     except (ValueError, OverflowError) as error:
         raise ValueError(_TIME_RULE) from error
-    return TypedTime(now + seconds if ahead and not text.endswith(" ago") else now - seconds)
+    return TypedTime(now + seconds if is_future and not text.endswith(" ago") else now - seconds)
 
 
-def _parse_api_time(text: str, now: float, *, ahead: bool) -> float:
-    return parse_time(text, now, MAX_EXPIRY_SECONDS if ahead else DAY)
+def _parse_api_time(text: str, now: float, *, is_future: bool) -> float:
+    return parse_time(text, now, MAX_EXPIRY_SECONDS if is_future else DAY)
 
 
-def _compute_local(match: re.Match[str], today: date, now: float, zone: tzinfo | None, ahead: bool) -> float:
+def _compute_local(
+    match: re.Match[str], today: date, now: float, zone: tzinfo | None, is_future: bool
+) -> float:
     """Return the epoch seconds of a date and a time of day. Raises ValueError or OverflowError if the date or
     the time does not exist."""
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
@@ -76,49 +81,49 @@ def _compute_local(match: re.Match[str], today: date, now: float, zone: tzinfo |
         return compute(date.fromisoformat(match["date"]))
     if match["day"]:
         return compute(today + timedelta(_DAY_OFFSETS[match["day"]]))
-    if ahead:
+    if is_future:
         return compute(today) if compute(today) > now else compute(today + timedelta(1))
     return compute(today) if compute(today) <= now else compute(today - timedelta(1))
 
 
 class TimeType(click.ParamType[str]):
-    """Parameter type for a time. With `ahead`, the time must be in the future."""
+    """Parameter type for a time. With `is_future`, the time must be in the future."""
 
     name = "time"
 
-    def __init__(self, *, ahead: bool = False) -> None:
-        self._ahead = ahead
+    def __init__(self, *, is_future: bool = False) -> None:
+        self._is_future = is_future
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         now = time.time()
         try:
-            typed = parse_typed_time(value, now, ahead=self._ahead)
-            if self._ahead and typed.at <= now:
+            typed_time = parse_typed_time(value, now, is_future=self._is_future)
+            if self._is_future and typed_time.at <= now:
                 raise ValueError("must be in the future")
             try:
-                formatted = format_utc(typed.at)
+                formatted = format_utc(typed_time.at)
             except (ValueError, OverflowError) as error:
                 raise ValueError(_TIME_RULE) from error
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if typed.is_local and param is not None and not (ctx and ctx.resilient_parsing):
-            complain([f"{get_label(param)} is {format_local(typed.at)}"])
+        if typed_time.is_local and param is not None and not (ctx and ctx.resilient_parsing):
+            complain([f"{get_label(param)} is {format_local(typed_time.at)}"])
         try:
             # A text that the API takes is sent as it is, with its fractions of a second.
-            _parse_api_time(value, now, ahead=self._ahead)
+            _parse_api_time(value, now, is_future=self._is_future)
         except ValueError:
             return formatted
         return str(value)
 
 
 class DurationType(click.ParamType[int]):
-    """Parameter type for a duration of 1 to `most` seconds. A number without a unit is in seconds; with
-    `needs_unit`, it is refused."""
+    """Parameter type for a duration of 1 to `max_seconds` seconds. A number without a unit is in seconds;
+    with `needs_unit`, it is refused."""
 
     name = "time"
 
-    def __init__(self, most: float = math.inf, *, needs_unit: bool = False) -> None:
-        self._most = most
+    def __init__(self, max_seconds: float = math.inf, *, needs_unit: bool = False) -> None:
+        self._max_seconds = max_seconds
         self._needs_unit = needs_unit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -129,6 +134,6 @@ class DurationType(click.ParamType[int]):
             self.fail(str(error), param, ctx)
         if seconds < 1:
             self.fail("must be at least 1 s", param, ctx)
-        if seconds > self._most:
-            self.fail(f"must be at most {self._most} s", param, ctx)
+        if seconds > self._max_seconds:
+            self.fail(f"must be at most {self._max_seconds} s", param, ctx)
         return seconds

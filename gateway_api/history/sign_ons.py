@@ -35,13 +35,13 @@ from gateway_contract.base.search import SearchText, parse_search
 from gateway_contract.contract import Page
 from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
 from gateway_contract.core_client import CoreClient
-from gateway_contract.history import MAX_PAUSE, ClockState, FailedSignOns
+from gateway_contract.history import MAX_PAUSE_SECONDS, ClockState, FailedSignOns
 
 _COUNT_AGAIN = f"""
 UPDATE failed_sign_on SET last = max(last, :at), attempts = attempts + 1 WHERE number = (
     SELECT number FROM failed_sign_on
     WHERE username IS :username AND mac IS :mac AND access = :access AND reason = :reason
-        AND began <= :at AND last >= :at - {MAX_PAUSE}
+        AND began <= :at AND last >= :at - {MAX_PAUSE_SECONDS}
     ORDER BY began DESC LIMIT 1
 )
 """

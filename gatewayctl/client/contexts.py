@@ -19,12 +19,12 @@ from gateway_contract.base.texts import format_local
 from gatewayctl.errors import BadContext
 
 DEFAULT_URL = "https://localhost:8443"
-_THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
+_LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 #: Header, claims and signature of a JSON Web Token (RFC 7515 section 7.1).
 _TOKEN_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 #: End of the year 9998 in epoch seconds. A later time cannot be shown in every time zone.
-_LAST_TIME = 253_370_764_799
+_MAX_EPOCH_SECONDS = 253_370_764_799
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Context:
         end = _parse_claims(self.token).get("exp")
         if end is None:
             return "the token does not say when it expires"
-        if not isinstance(end, int | float) or not 0 <= end <= _LAST_TIME:
+        if not isinstance(end, int | float) or not 0 <= end <= _MAX_EPOCH_SECONDS:
             return "the token does not expire at a time: its exp is not one"
         return f"the token expired at {format_local(end)}" if end <= now else None
 
@@ -83,11 +83,11 @@ class Contexts:
         """Return a context for a URL: the current context if its URL is the same, else another context with
         this URL, else a new context called HOST:PORT. With a name, return the context of this name if its URL
         is the same, else a new context without a token. Raises BadContext."""
-        checked = check_url(url)
-        new = Context(name or urlsplit(checked).netloc, checked, ca)
+        checked_url = check_url(url)
+        new = Context(name or urlsplit(checked_url).netloc, checked_url, ca)
         names = [name] if name else [self.current or "", new.name, *self.by_name]
-        known = (self.by_name[each] for each in names if each in self.by_name)
-        context = next((each for each in known if each.url == checked), new)
+        contexts = (self.by_name[each] for each in names if each in self.by_name)
+        context = next((each for each in contexts if each.url == checked_url), new)
         return replace(context, ca=ca or context.ca)
 
     def add(self, context: Context, *, current: bool = False) -> "Contexts":
@@ -119,7 +119,7 @@ def find_own_certificate(url: str, environment: Mapping[str, str]) -> str | None
     """Return the path of the certificate of this machine's API if the URL refers to this machine and the
     certificate is self-signed. Return None otherwise: then the CA certificates of the system verify the
     certificate."""
-    if urlsplit(url).hostname not in _THIS_MACHINE:
+    if urlsplit(url).hostname not in _LOCAL_HOSTS:
         return None
     # Imported here, because no other URL needs them.
     from gateway_contract.base.certificate import is_self_signed
@@ -153,8 +153,8 @@ class ContextsFile:
         """Return the contexts in the file. Raises BadContext if the file cannot be read or is invalid."""
         try:
             document = json.loads(self.path.read_bytes())
-            known = {name: _parse_context(name, fields) for name, fields in document["contexts"].items()}
-            return Contexts(document["current"], known)
+            contexts = {name: _parse_context(name, fields) for name, fields in document["contexts"].items()}
+            return Contexts(document["current"], contexts)
         except FileNotFoundError:
             return Contexts()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -26,10 +26,12 @@ _CONNECT_SECONDS = 5.0
 _TIMEOUT_SECONDS = 60.0
 _PAGE_SIZE = 2000
 #: Remedy for a host on which no process listens at the port.
-_REFUSED_REMEDY = "on the gateway, look with: systemctl status gateway-api, and journalctl -u gateway-api"
+_CONNECTION_REFUSED_REMEDY = (
+    "on the gateway, look with: systemctl status gateway-api, and journalctl -u gateway-api"
+)
 
 
-class Answer(NamedTuple):
+class ApiResponse(NamedTuple):
     """Response of the API: the `data` of the envelope, or the whole document if there is no envelope. `etag`
     can be sent as `if_match` of a later request."""
 
@@ -87,7 +89,7 @@ class RemoteGateway:
         *,
         query: Record | None = None,
         if_match: str | None = None,
-    ) -> Answer:
+    ) -> ApiResponse:
         """Send a request, and return the response. If the token has expired and can be renewed, send the
         request again. Raises ClientError."""
         headers = {} if if_match is None else {"If-Match": if_match}
@@ -122,32 +124,32 @@ class RemoteGateway:
                 self._parse(response)
             yield _iterate_lines(response)
 
-    def _send_with_renewal(self, method: str, path: str, **more: Any) -> requests.Response:
+    def _send_with_renewal(self, method: str, path: str, **arguments: Any) -> requests.Response:
         sent = self._token
-        response = self._send(method, path, **more)
+        response = self._send(method, path, **arguments)
         if response.status_code == HTTPStatus.UNAUTHORIZED and self._renew and path != "/auth/login":
-            renewed = self._renew(self)
-            if renewed not in (None, sent):
-                self._token = renewed
-                response = self._send(method, path, **more)
+            new_token = self._renew(self)
+            if new_token not in (None, sent):
+                self._token = new_token
+                response = self._send(method, path, **arguments)
         return response
 
-    def _send(self, method: str, path: str, **more: Any) -> requests.Response:
-        more.setdefault("timeout", (_CONNECT_SECONDS, self._timeout))
-        headers = more.pop("headers", {})
+    def _send(self, method: str, path: str, **arguments: Any) -> requests.Response:
+        arguments.setdefault("timeout", (_CONNECT_SECONDS, self._timeout))
+        headers = arguments.pop("headers", {})
         if self._token and is_token(self._token) and path != "/auth/login":
             headers = {**headers, "Authorization": f"Bearer {self._token}"}
         url = f"{self.context.url}/api/v1{path}"
         try:
-            return self._http.request(method, url, headers=headers, allow_redirects=False, **more)
+            return self._http.request(method, url, headers=headers, allow_redirects=False, **arguments)
         except OSError as error:
             # An error of requests, or a CA certificate that cannot be read.
             lines = [f"no response from a gateway at {self.context.url}: {_find_reason(error)}"]
             if any(isinstance(each, ConnectionRefusedError) for each in _list_causes(error)):
-                lines.append(_REFUSED_REMEDY)
+                lines.append(_CONNECTION_REFUSED_REMEDY)
             raise NoResponse(*lines) from error
 
-    def _parse(self, response: requests.Response) -> Answer:
+    def _parse(self, response: requests.Response) -> ApiResponse:
         """Return the content of a successful response. Raises ClientError for any other response."""
         try:
             document = json.loads(response.content)
@@ -157,7 +159,7 @@ class RemoteGateway:
             raise NoResponse(f"the response from {response.url} is not from a gateway") from error
         if not response.ok:
             raise self._create_error(response, document)
-        return Answer(
+        return ApiResponse(
             document.get("data") if "status" in document else document, response.headers.get("ETag")
         )
 
@@ -236,12 +238,12 @@ def _describe_error(document: Record, describe_problem: DescribeProblem) -> list
 
 _EVENTS_PATH = "/events/subscribers"
 #: A stream is lost after so many seconds without a line: heartbeats come every 15 s.
-_EVENTS_SILENCE_SECONDS = 45.0
+_MAX_SILENCE_SECONDS = 45.0
 _MAX_PAUSE_SECONDS = 30
 #: The history has a failed sign-on within a second or two.
 _POLL_SECONDS = 3.0
 #: Key of a failed sign-on in the history.
-_get_key = itemgetter("username", "mac_address", "access_interface", "reason", "first_at")
+_get_sign_on_key = itemgetter("username", "mac_address", "access_interface", "reason", "first_at")
 
 #: Function that tells the user about a lost connection.
 Notify = Callable[[str], None]
@@ -298,7 +300,7 @@ class EventFollower:
 
     def _stream(self) -> Iterator[Event]:
         headers = {"Last-Event-ID": self.last} if self.last else {}
-        with self.gateway.stream(_EVENTS_PATH, self.query, headers, _EVENTS_SILENCE_SECONDS) as stream:
+        with self.gateway.stream(_EVENTS_PATH, self.query, headers, _MAX_SILENCE_SECONDS) as stream:
             for event in parse_events(stream):
                 self._pause_seconds = 1
                 if event is not None:
@@ -336,7 +338,7 @@ class SignOnFollower:
         query = {**self.query, "since": self._since}
         records = self.gateway.list_records("/subscribers/failed-sign-ons", "failures", query)
         before = self._attempts
-        self._attempts = {_get_key(each): each["attempts"] for each in records}
-        changed = [each for each in records if before.get(_get_key(each)) != each["attempts"]]
+        self._attempts = {_get_sign_on_key(each): each["attempts"] for each in records}
+        changed = [each for each in records if before.get(_get_sign_on_key(each)) != each["attempts"]]
         self._since = max((each["last_at"] for each in records), default=self._since)
         return sorted(changed, key=lambda each: int(each["last_at"]))

@@ -31,14 +31,14 @@ CONFIGURATION_PATH = "/system/config"
 #: No configuration has as many levels of JSON.
 _MAX_LEVELS = 32
 #: The number of the running configuration among the revisions.
-_RUNNING = "0"
+_RUNNING_REVISION = "0"
 _REVISION_COLUMNS = (
     Column("revision", IDENTITY), Column("committed_at", IDENTITY), Column("author"),
-    Column("comment", wraps=True),
+    Column("comment", can_wrap=True),
 )  # fmt: skip
 
 #: Prefix of the path of an error in the first operation.
-_OPERATION_PREFIX = re.compile(r"^operations\.0(\.|: )")
+_OPERATION_PREFIX_PATTERN = re.compile(r"^operations\.0(\.|: )")
 
 
 class RemoteCandidate:
@@ -81,7 +81,7 @@ class RemoteCandidate:
             response = self._request("POST", "/edit", {"operations": [operation]})
         except Refused as error:
             # There is only one operation, so its number is left out.
-            raise Refused(*(_OPERATION_PREFIX.sub("", line) for line in error.lines)) from error
+            raise Refused(*(_OPERATION_PREFIX_PATTERN.sub("", line) for line in error.lines)) from error
         self._is_staged = True
         # An older gateway does not return the path.
         return str(response["paths"][0] if response else operation["path"])
@@ -139,10 +139,10 @@ def drop_unknown_secrets(wanted: Any, present: Any) -> Any:
             if key in fields or not [*list_secrets(value)]
         }
     if isinstance(wanted, list):
-        items = dict(_key_items(present)) if isinstance(present, list) else {}
+        items = dict(_list_keyed_items(present)) if isinstance(present, list) else {}
         return [
             drop_unknown_secrets(item, items.get(key))
-            for key, item in _key_items(wanted)
+            for key, item in _list_keyed_items(wanted)
             if key in items or not [*list_secrets(item)]
         ]
     return present if wanted == MASK else wanted
@@ -153,31 +153,33 @@ def list_secrets(document: Any) -> Iterator[str]:
     return (path for path, value in list_values(document) if value == MASK)
 
 
-def fill_secrets(document: Any, secrets: Mapping[str, str], at: Segments = ()) -> Any:
+def fill_secrets(document: Any, secrets: Mapping[str, str], path: Segments = ()) -> Any:
     """Return the document with each masked secret replaced by the given secret of the same path."""
     if document == MASK:
-        return secrets.get(format_path(at), MASK)
+        return secrets.get(format_path(path), MASK)
     if isinstance(document, dict):
-        return {key: fill_secrets(value, secrets, (*at, PathSegment(key))) for key, value in document.items()}
+        return {
+            key: fill_secrets(value, secrets, (*path, PathSegment(key))) for key, value in document.items()
+        }
     if isinstance(document, list):
-        return [fill_secrets(item, secrets, (*at, key)) for key, item in _key_items(document)]
+        return [fill_secrets(item, secrets, (*path, key)) for key, item in _list_keyed_items(document)]
     return document
 
 
-def list_values(document: Any, at: Segments = ()) -> Iterator[tuple[str, Any]]:
+def list_values(document: Any, path: Segments = ()) -> Iterator[tuple[str, Any]]:
     """Return the values of a document by path, as in a diff of the API: an empty object or a list of strings
     counts as one value."""
     if isinstance(document, dict) and document:
         for key, value in document.items():
-            yield from list_values(value, (*at, PathSegment(key)))
+            yield from list_values(value, (*path, PathSegment(key)))
     elif isinstance(document, list) and any(isinstance(item, dict) for item in document):
-        for key, item in _key_items(document):
-            yield from list_values(item, (*at, key))
+        for key, item in _list_keyed_items(document):
+            yield from list_values(item, (*path, key))
     else:
-        yield format_path(at), document
+        yield format_path(path), document
 
 
-def _key_items(items: list[Any]) -> list[tuple[PathSegment, Any]]:
+def _list_keyed_items(items: list[Any]) -> list[tuple[PathSegment, Any]]:
     """Return pairs of path segment and item for a list: the segment is the item's key, or its index."""
     return [(_get_key(item, index), item) for index, item in enumerate(items)]
 
@@ -206,11 +208,11 @@ def _list_revisions(gateway: RemoteGateway) -> list[Record]:
     """Return the running configuration, as revision 0, and the archived revisions, all without the
     configuration itself."""
     archive = gateway.get(f"{CONFIGURATION_PATH}/archive")
-    return [{"revision": int(_RUNNING), **archive["running"]}, *archive["revisions"]]
+    return [{"revision": int(_RUNNING_REVISION), **archive["running"]}, *archive["revisions"]]
 
 
-_path = GatewayWords(_list_paths)
-_revision = GatewayWords(
+_path_type = GatewayWords(_list_paths)
+_revision_type = GatewayWords(
     lambda gateway, _: [(str(each["revision"]), each["comment"] or "") for each in _list_revisions(gateway)]
 )
 
@@ -228,29 +230,29 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("path", required=False, type=_path)
+@click.argument("path", required=False, type=_path_type)
 @click.option("--candidate", is_flag=True, help="The candidate instead of the running configuration.")
 @click.option(
-    "--revision", metavar="N", type=_revision,
+    "--revision", metavar="N", type=_revision_type,
     help="An archived revision: 1 is the newest, 0 the running configuration.",
 )  # fmt: skip
 @cli.read_command
 def show(gateway: RemoteGateway, path: str | None, candidate: bool, revision: str | None) -> Report:
     """Show the running configuration, or the part of it at PATH. Secrets are masked."""
-    if revision not in (None, _RUNNING):
+    if revision not in (None, _RUNNING_REVISION):
         document = gateway.get(f"{CONFIGURATION_PATH}/archive/{revision}")["configuration"]
     else:
         document = gateway.get(f"{CONFIGURATION_PATH}/candidate" if candidate else CONFIGURATION_PATH)
     try:
-        above = () if path is None else parse_path(path)
+        parent = () if path is None else parse_path(path)
     except ValueError as error:
         raise CommandError(ExitStatus.USAGE, f"PATH: {error}") from error
     values = list(list_values(document))
     if path is not None:
-        values = [(each, value) for each, value in values if parse_path(each)[: len(above)] == above]
+        values = [(each, value) for each, value in values if parse_path(each)[: len(parent)] == parent]
         document = dict(values).get(path, dict(values))
     if path is not None and not values:
-        raise CommandError(ExitStatus.REFUSED, f"there is nothing at {path}{quotes_hint(above)}")
+        raise CommandError(ExitStatus.REFUSED, f"there is nothing at {path}{quotes_hint(parent)}")
     # A key of a list may have a line break.
     text = "\n".join(escape(f"{each} = {format_json(value)}") for each, value in values)
     return Report(text, document)
@@ -277,7 +279,7 @@ def set_(gateway: RemoteGateway, path: str, value: str) -> Report:
 
 
 @config.command()
-@click.argument("path", type=_path)
+@click.argument("path", type=_path_type)
 @cli.change_command
 def delete(gateway: RemoteGateway, path: str) -> Report:
     """Delete a value of the candidate."""
@@ -359,9 +361,9 @@ def _parse_configuration(text: str | bytes) -> Record:
 
 
 @config.command()
-@click.argument("revision", metavar="[FROM]", required=False, type=_revision)
-@click.argument("to", metavar="[TO]", required=False, type=_revision)
-@click.option("--revision", "former", metavar="N", type=_revision, help="The same as FROM.")
+@click.argument("revision", metavar="[FROM]", required=False, type=_revision_type)
+@click.argument("to", metavar="[TO]", required=False, type=_revision_type)
+@click.option("--revision", "former", metavar="N", type=_revision_type, help="The same as FROM.")
 @cli.read_command
 def compare(gateway: RemoteGateway, revision: str | None, to: str | None, former: str | None) -> Report:
     """Show the changes of the candidate and the effect of a commit.
@@ -371,7 +373,7 @@ def compare(gateway: RemoteGateway, revision: str | None, to: str | None, former
     """
     start = revision or former
     # Without a revision, the API compares with the running configuration.
-    start = None if start == _RUNNING else start
+    start = None if start == _RUNNING_REVISION else start
     return _report_difference(gateway.get(f"{CONFIGURATION_PATH}/compare", revision=start, to=to))
 
 
@@ -408,7 +410,7 @@ def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **fields: Any) -> R
     report = _report_difference(difference)
     if dry_run or not difference["diff"]:
         return report
-    cli.confirm("Commit this?", yes=yes, otherwise="nothing was committed", about=report)
+    cli.confirm("Commit this?", yes=yes, refusal="nothing was committed", about=report)
     return _report_message(candidate.commit(_format_commit(difference, **fields)))
 
 
@@ -429,7 +431,7 @@ def confirm_(gateway: RemoteGateway) -> Report:
 
 
 @config.command()
-@click.argument("revision", type=_revision)
+@click.argument("revision", type=_revision_type)
 @cli.change_command
 def rollback(gateway: RemoteGateway, revision: str) -> Report:
     """Copy an archived revision to the candidate. 1 is the newest; a commit then makes it run."""
@@ -447,13 +449,13 @@ def discard(gateway: RemoteGateway, yes: bool) -> Report:
     if not difference["diff"]:
         return Report("no changes", {"message": "no changes"})
     about = Report(difference["diff"], difference)
-    cli.confirm("Discard these changes?", yes=yes, otherwise="nothing was discarded", about=about)
+    cli.confirm("Discard these changes?", yes=yes, refusal="nothing was discarded", about=about)
     candidate.discard()
     return Report("the candidate is the running configuration", {"message": "discarded"})
 
 
 @config.command()
-@click.argument("revision", required=False, type=_revision)
+@click.argument("revision", required=False, type=_revision_type)
 @cli.read_command
 def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
     """List the running configuration, which is 0, and the archived revisions, the newest first.
@@ -462,7 +464,7 @@ def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
     """
     if revision is None:
         return ResultList(_list_revisions(gateway), _REVISION_COLUMNS)
-    if revision == _RUNNING:
+    if revision == _RUNNING_REVISION:
         return Sheet({**_list_revisions(gateway)[0], "configuration": gateway.get(CONFIGURATION_PATH)})
     return Sheet(gateway.get(f"{CONFIGURATION_PATH}/archive/{revision}"))
 
@@ -559,15 +561,15 @@ def restore(
             return Report(text, difference, is_diff=True)
         for each in text.split("\n"):
             terminal.tell(each)
-        cli.confirm("Commit this?", yes=yes, otherwise="nothing was restored")
+        cli.confirm("Commit this?", yes=yes, refusal="nothing was restored")
         comment = "".join(filter(str.isprintable, f"restored from {Path(file).name}"))[:MAX_COMMENT_LENGTH]
-        committed = candidate.commit(_format_commit(difference, comment=comment, **fields))
+        commit_response = candidate.commit(_format_commit(difference, comment=comment, **fields))
     finally:
         candidate.unstage()
-    complain([committed["message"]])
-    cli.confirm("Keep it?", yes=yes, otherwise="not confirmed: the former configuration returns by itself")
+    complain([commit_response["message"]])
+    cli.confirm("Keep it?", yes=yes, refusal="not confirmed: the former configuration returns by itself")
     response = gateway.send("POST", f"{CONFIGURATION_PATH}/confirm")
-    return Report(response["message"], {**committed, "message": response["message"]})
+    return Report(response["message"], {**commit_response, "message": response["message"]})
 
 
 def _read_backup(file: str, secrets_file: str | None) -> Record:

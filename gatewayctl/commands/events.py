@@ -21,17 +21,17 @@ from gatewayctl.results import CONTEXT, StreamPrinter
 from gatewayctl.terminal import complain
 from gatewayctl.texts import NOTHING, escape, format_time, format_value
 
-_trunk = GatewayWords(
+_trunk_type = GatewayWords(
     lambda gateway, _: [(name, "") for name in gateway.get("/system/config")["interfaces"]["trunks"]]
 )
-_EVENT_ID = re.compile("[0-9a-z]+-[0-9]+", re.ASCII)
+_EVENT_ID_PATTERN = re.compile("[0-9a-z]+-[0-9]+", re.ASCII)
 #: Fields of all events: CSV has the same fields on each line.
-_FIELDS = (
+_RECORD_FIELDS = (
     "event_id", "event", "at", "id", "type", "username", "reason", "ip_address", "mac_address",
     "access_interface", "bytes_in", "bytes_out", "duration_seconds", "oldest", "newest", "attempts",
     "rate_down", "rate_up", "expires_at",
 )  # fmt: skip
-_EVENTS = [event.stream_name for event in EVENTS.values()]
+_EVENT_NAMES = [event.stream_name for event in EVENTS.values()]
 
 
 class _Source(NamedTuple):
@@ -47,7 +47,7 @@ class _Source(NamedTuple):
 @cli.output_option
 @click.option(
     "--event", "events", metavar="NAME",
-    help=f"Only these events, separated by commas: {', '.join(_EVENTS)}; "
+    help=f"Only these events, separated by commas: {', '.join(_EVENT_NAMES)}; "
     f"{' and '.join(DEFAULT_STREAM_EVENTS)} by default.",
 )  # fmt: skip
 @click.option("--type", metavar="TYPE", help="Only sessions of this type: pppoe or dhcp.")
@@ -55,7 +55,7 @@ class _Source(NamedTuple):
     "--after", metavar="ID", help="Resume after this event; the command prints the last id at its end."
 )
 @click.option("--user", metavar="NAME", help="Only this username.")
-@click.option("--trunk", metavar="NAME", type=_trunk, help="Only this trunk and its VLANs.")
+@click.option("--trunk", metavar="NAME", type=_trunk_type, help="Only this trunk and its VLANs.")
 @click.option("--failed-sign-ons", is_flag=True, help="Also sign-ons that fail, some seconds later.")
 @click.pass_context
 def events(
@@ -72,11 +72,11 @@ def events(
     After a lost connection, the command resumes after the last event. A gap means that events were lost:
     list the sessions again. The format json has one object per line.
     """
-    if after is not None and not _EVENT_ID.fullmatch(after):
+    if after is not None and not _EVENT_ID_PATTERN.fullmatch(after):
         # In a header, the API treats an invalid id as one that is too old.
         raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
     signals = SignalWatcher()
-    print_event = partial(_print_event, StreamPrinter(cli.get_format(ctx), _FIELDS), user, trunk)
+    print_event = partial(_print_event, StreamPrinter(cli.get_format(ctx), _RECORD_FIELDS), user, trunk)
     is_all = cli.get_shared_option(ctx, "all")
     gateways = cli.get_gateways(ctx)
     sources = []
@@ -113,7 +113,7 @@ class SignalWatcher:
     def __init__(self) -> None:
         self._number: int | None = None
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
+            signal.signal(number, self._store_signal)
 
     def check(self) -> None:
         """Raise KeyboardInterrupt or click.exceptions.Exit if a signal was received. Do nothing outside the
@@ -125,7 +125,7 @@ class SignalWatcher:
         if self._number is not None:
             raise click.exceptions.Exit(128 + self._number)
 
-    def _handle(self, number: int, frame: Any) -> None:
+    def _store_signal(self, number: int, frame: Any) -> None:
         self._number = number
         self.check()
 
@@ -175,17 +175,17 @@ def _format_event(event: Event) -> str:
     data = event.data
     match event.name:
         case "gap":
-            span = f"{data['oldest']} to {data['newest']}"
-            text = f"GAP   events are lost; the gateway holds {span}: list the sessions again"
+            id_range = f"{data['oldest']} to {data['newest']}"
+            text = f"GAP   events are lost; the gateway holds {id_range}: list the sessions again"
         case "session_up":
             address = format_value(data.get("ip_address") or data.get("ipv6_address"))
             username = format_value(data["username"])
-            text = f"up    {data['id']}  {username}  {data['type']}  {address}  {_format_line(data)}"
+            text = f"up    {data['id']}  {username}  {data['type']}  {address}  {_format_access_line(data)}"
         case "session_down":
             seconds = data.get("duration_seconds")
             username, reason = format_value(data["username"]), format_value(data["reason"])
             duration = NOTHING if seconds is None else f"{seconds} s"
-            text = f"down  {data['id']}  {username}  {reason}  {_format_line(data)}  {duration}"
+            text = f"down  {data['id']}  {username}  {reason}  {_format_access_line(data)}  {duration}"
         case "session_rate":
             expires_at = data["expires_at"]
             until = "" if expires_at is None else f"  until {format_time(expires_at)}"
@@ -193,12 +193,12 @@ def _format_event(event: Event) -> str:
             text = f"rate  {data['id']}  {format_value(data['username'])}  {rates}"
         case "sign_on_failed":
             username, attempts = format_value(data["username"]), data["attempts"]
-            text = f"fail  {username}  {data['reason']}  {_format_line(data)}  attempts: {attempts}"
+            text = f"fail  {username}  {data['reason']}  {_format_access_line(data)}  attempts: {attempts}"
         case _:
             text = f"{event.name}  {data}"
     return f"{format_time(data.get('at', int(time.time())))}  {escape(text)}"
 
 
-def _format_line(data: Record) -> str:
+def _format_access_line(data: Record) -> str:
     """Return the MAC address and the access interface of a subscriber, which identify the line."""
     return f"{format_value(data.get('mac_address'))}  {format_value(data.get('access_interface'))}"

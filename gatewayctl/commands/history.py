@@ -55,13 +55,13 @@ _SIGN_ON_COLUMNS = (
 )  # fmt: skip
 _TIMELINE_COLUMNS = (
     Column("at", IDENTITY), Column("event"), Column("session_id", LOW), Column("author", title="By"),
-    Column("message", IDENTITY, wraps=True),
+    Column("message", IDENTITY, can_wrap=True),
 )  # fmt: skip
 
-_since = click.option("--since", type=TimeType(), help=f"Only from this time on: {TIME_FORMS}.")
-_until = click.option("--until", type=TimeType(), help="Only before this time.")
+_since_option = click.option("--since", type=TimeType(), help=f"Only from this time on: {TIME_FORMS}.")
+_until_option = click.option("--until", type=TimeType(), help="Only before this time.")
 #: The history may have millions of records, and the audit log a hundred thousand.
-_limit = cli.limit_option(default=100, show_default=True)
+_limit_option = cli.limit_option(default=100, show_default=True)
 
 
 @cli.command()
@@ -72,13 +72,13 @@ _limit = cli.limit_option(default=100, show_default=True)
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="Only this MAC address, in any spelling.")
 @click.option("--interface", metavar="NAME", help="Only this interface or access interface.")
 @click.option("--at", type=TimeType(), help=f"Only sessions that were up at this time: {TIME_FORMS}.")
-@_since
-@_until
+@_since_option
+@_until_option
 @click.option(
     "--reason", metavar="REASON", type=complete_logged_value("/subscribers/history", "sessions", "reason"),
     help="Only sessions that ended for this reason, such as lost_carrier.",
 )  # fmt: skip
-@_limit
+@_limit_option
 @cli.read_command
 def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """List sessions that are up or have ended, the newest first. All conditions must match.
@@ -98,14 +98,14 @@ def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
 @click.option("--username", metavar="NAME", help="Only this username.")
 @click.option("--mac", "mac_address", metavar="ADDRESS", help="Only this MAC address, in any spelling.")
 @click.option("--interface", metavar="NAME", help="Only this access interface.")
-@_since
-@_until
+@_since_option
+@_until_option
 @click.option(
     "--reason", metavar="REASON",
     type=complete_logged_value("/subscribers/failed-sign-ons", "failures", "reason"),
     help="Only sign-ons that failed for this reason, such as rejected.",
 )  # fmt: skip
-@_limit
+@_limit_option
 @cli.read_command
 def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """List sign-ons that failed, and why, the newest first. All conditions must match.
@@ -121,7 +121,7 @@ def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultL
 
 @cli.command()
 @sessions.target_argument
-@_limit
+@_limit_option
 @cli.read_command
 def timeline(gateway: RemoteGateway, target: sessions.Target, limit: int) -> ResultList:
     """List what happened to a subscriber, and who did it, the newest first. TARGET may be offline."""
@@ -130,8 +130,8 @@ def timeline(gateway: RemoteGateway, target: sessions.Target, limit: int) -> Res
 
 
 @cli.command()
-@_since
-@_until
+@_since_option
+@_until_option
 @cli.limit_option("The largest number of subscribers; 20 by default.")
 @cli.read_command
 def flapping(gateway: RemoteGateway, **query: Any) -> ResultList:
@@ -151,7 +151,7 @@ def _describe_change(record: Record) -> str:
 _AUDIT_COLUMNS = (
     Column("at", IDENTITY), Column("user", IDENTITY), Column("role", LOW), Column("address"),
     Column("action", HIGH), Column("result", HIGH), Column("status", LOW), Column("count", LOW),
-    Column("path", IDENTITY, "Path or message", _describe_change, wraps=True),
+    Column("path", IDENTITY, "Path or message", _describe_change, can_wrap=True),
 )  # fmt: skip
 
 
@@ -163,9 +163,9 @@ _AUDIT_COLUMNS = (
 )  # fmt: skip
 @click.option("--route", metavar="ROUTE", help="Only this route, such as /api/v1/subscribers/{id}/rate.")
 @click.option("--result", metavar="RESULT", help="Only this result: done, refused, failed or unanswered.")
-@_since
-@_until
-@_limit
+@_since_option
+@_until_option
+@_limit_option
 @cli.read_command
 def audit(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """List the changes and the refused requests, the newest first. Requires the role admin."""

@@ -17,7 +17,7 @@ from gatewayctl.sessions import is_id, list_affected
 from gatewayctl.terminal import complain, show_progress
 from gatewayctl.texts import escape
 
-_PATH = "/subscribers/jobs"
+_JOBS_PATH = "/subscribers/jobs"
 _POLL_SECONDS = 0.5
 
 
@@ -62,12 +62,12 @@ def run_job(
     report, has_sessions = preview_change(gateway, path, body)
     if dry_run or not has_sessions:
         return report
-    cli.confirm(question, yes=yes, otherwise="nothing was changed", about=report, always=True)
+    cli.confirm(question, yes=yes, refusal="nothing was changed", about=report, always=True)
     pace = {} if per_second is None else {"per_second": per_second}
-    return _follow(gateway, gateway.send("POST", path, {**body, **pace}))
+    return _follow_job(gateway, gateway.send("POST", path, {**body, **pace}))
 
 
-def _follow(gateway: RemoteGateway, job: Record) -> Report:
+def _follow_job(gateway: RemoteGateway, job: Record) -> Report:
     """Show the progress of a job until its end."""
     name = f"job {job['id']}"
     complain([f"{name} runs on the gateway; gatewayctl jobs cancel {job['id']} stops it"])
@@ -78,7 +78,7 @@ def _follow(gateway: RemoteGateway, job: Record) -> Report:
                 if job["state"] != "running":
                     break
                 time.sleep(_POLL_SECONDS)
-                job = gateway.get(f"{_PATH}/{job['id']}")
+                job = gateway.get(f"{_JOBS_PATH}/{job['id']}")
     except KeyboardInterrupt:
         complain([f"{name} continues on the gateway"])
         raise
@@ -89,17 +89,17 @@ def _follow(gateway: RemoteGateway, job: Record) -> Report:
     return Report(text, job, status=ExitStatus.SUCCESS if is_complete else ExitStatus.REFUSED)
 
 
-_COLUMNS = (
+_JOB_COLUMNS = (
     Column("id", IDENTITY), Column("kind", IDENTITY), Column("state", IDENTITY), Column("total"),
     Column("done"), Column("gone"), Column("failed", HIGH), Column("author"), Column("started_at"),
     Column("finished_at"),
 )  # fmt: skip
 
-_job = click.argument("job", metavar="ID", type=complete_field(_PATH, "jobs", "id", "state"))
+_job_argument = click.argument("job", metavar="ID", type=complete_field(_JOBS_PATH, "jobs", "id", "state"))
 
 
 def _get_job_path(job: str) -> str:
-    return f"{_PATH}/{quote(job, safe='')}"
+    return f"{_JOBS_PATH}/{quote(job, safe='')}"
 
 
 @cli.group()
@@ -109,14 +109,14 @@ def jobs() -> None:
 
 jobs.add_command(
     create_list_command(
-        "list", "List the last hundred jobs, the newest first.", _PATH, ListJobs, _COLUMNS,
+        "list", "List the last hundred jobs, the newest first.", _JOBS_PATH, ListJobs, _JOB_COLUMNS,
         hidden=["per_second"],
     )
 )  # fmt: skip
 
 
 @jobs.command()
-@_job
+@_job_argument
 @cli.read_command
 def show(gateway: RemoteGateway, job: str) -> Sheet:
     """Show one job with its failures."""
@@ -124,7 +124,7 @@ def show(gateway: RemoteGateway, job: str) -> Sheet:
 
 
 @jobs.command()
-@_job
+@_job_argument
 @cli.change_command
 def cancel(gateway: RemoteGateway, job: str) -> Report:
     """Cancel a job: it takes no further session."""

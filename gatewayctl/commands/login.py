@@ -16,11 +16,11 @@ from gatewayctl.results import HIGH, IDENTITY, LOW, Column, ResultList, show
 from gatewayctl.terminal import ask_password, ask_username
 from gatewayctl.texts import NOTHING, escape
 
-_COLUMNS = (
+_CONTEXT_COLUMNS = (
     Column("current", value=lambda record: "*" if record["current"] else NOTHING),
     Column("name", IDENTITY), Column("url", IDENTITY), Column("username"), Column("ca", LOW, "CA"),
     Column("logged_in", HIGH, value=lambda record: "yes" if record["logged_in"] else "no"),
-    Column("reason", LOW, wraps=True),
+    Column("reason", LOW, can_wrap=True),
 )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def list_(ctx: click.Context) -> None:
                 "reason": problem,
             }
         )
-    show(ResultList(records, _COLUMNS), cli.get_format(ctx))
+    show(ResultList(records, _CONTEXT_COLUMNS), cli.get_format(ctx))
 
 
 @contexts.command()

@@ -81,7 +81,7 @@ def _format_counter(name: str) -> Callable[[Record], str]:
 _INTERFACE_COLUMNS = (
     Column("ifindex", LOW), Column("name", IDENTITY), Column("type", HIGH), Column("oper_state", HIGH),
     Column("mtu", LOW), Column("mac_address"), Column("parent"),
-    Column("addresses", HIGH, value=_format_addresses, wraps=True),
+    Column("addresses", HIGH, value=_format_addresses, can_wrap=True),
     Column("rx_bytes", value=_format_counter("rx_bytes")),
     Column("tx_bytes", value=_format_counter("tx_bytes")),
     Column("admin_state", WIDE), Column("master", WIDE),
@@ -97,7 +97,7 @@ _SHAPER_COLUMNS = (
     Column("overhead", WIDE), Column("mpu", WIDE), Column("rate_expires_at", WIDE),
 )  # fmt: skip
 _PROFILE_COLUMNS = (
-    Column("name", IDENTITY), Column("overhead"), Column("mpu"), Column("description", wraps=True),
+    Column("name", IDENTITY), Column("overhead"), Column("mpu"), Column("description", can_wrap=True),
 )  # fmt: skip
 _ROUTE_COLUMNS = (
     Column("dst", IDENTITY), Column("gateway", HIGH), Column("dev", HIGH), Column("protocol"),
@@ -114,11 +114,11 @@ _NEIGHBOUR_COLUMNS = (
     Column("address", IDENTITY, "Neighbour"), Column("family", LOW), Column("hostname", LOW, "Host"),
     Column("remoteAs", HIGH, "AS"), Column("state", IDENTITY), Column("peerUptime", HIGH, "Uptime"),
     Column("pfxRcd", title="Prefixes in"), Column("pfxSnt", title="Prefixes out"),
-    Column("desc", title="Description", wraps=True),
+    Column("desc", title="Description", can_wrap=True),
 )  # fmt: skip
 _FAULT_COLUMNS = (
     Column("kind", IDENTITY), Column("object", IDENTITY), Column("session_id", HIGH),
-    Column("reason", IDENTITY, wraps=True), Column("since"),
+    Column("reason", IDENTITY, can_wrap=True), Column("since"),
 )  # fmt: skip
 
 

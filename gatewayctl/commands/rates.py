@@ -30,15 +30,15 @@ from gatewayctl.texts import count_sessions, escape, format_bps, format_time, pa
 from gatewayctl.times import DurationType, TimeType
 
 #: Separators of the cells of a line, with their names in messages.
-_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs"}
 #: Fields by the names of their columns: the names of this file, and those of a list of sessions.
-_FIELDS = {
+_FIELD_BY_COLUMN = {
     "id": "id", "username": "username", "down": "down", "rate_down": "down", "up": "up", "rate_up": "up",
 }  # fmt: skip
 #: Columns of a list of sessions that are bits per second, without a unit.
 _BPS_COLUMNS = frozenset(("rate_down", "rate_up"))
 #: Other columns of a list of sessions. The column of `--all` is none of them: an id belongs to one gateway.
-_IGNORED = frozenset(SessionSummary.__struct_fields__) - _FIELDS.keys()
+_IGNORED_COLUMNS = frozenset(SessionSummary.__struct_fields__) - _FIELD_BY_COLUMN.keys()
 _HEAD_RULE = (
     "must name the columns: username or id, down and up, as subscribers list -o csv does, separated by "
     "commas, semicolons or tabs"
@@ -125,21 +125,27 @@ class _Head(NamedTuple):
         with the broken rule."""
         cells = _split_cells(line, self.separator)
         if cells is None or len(cells) != len(self.columns):
-            cell_count = f"{len(self.columns)} fields separated by {_SEPARATORS[self.separator]}"
+            cell_count = f"{len(self.columns)} fields separated by {_SEPARATOR_NAMES[self.separator]}"
             raise ValueError(f"must have {cell_count}, as the first line")
         return {
-            _FIELDS.get(name, name): f"{cell}bit" if name in _BPS_COLUMNS and not has_unit(cell) else cell
+            _FIELD_BY_COLUMN.get(name, name): f"{cell}bit"
+            if name in _BPS_COLUMNS and not has_unit(cell)
+            else cell
             for name, cell in zip(self.columns, cells, strict=True)
         }
 
 
 def _parse_head(line: str) -> _Head | None:
     """Return the head that a line contains, in upper or lower case; None if the line is no valid head."""
-    for separator in _SEPARATORS:
+    for separator in _SEPARATOR_NAMES:
         columns = [cell.lower() for cell in _split_cells(line, separator) or ()]
-        fields = {_FIELDS.get(column, column) for column in columns}
+        fields = {_FIELD_BY_COLUMN.get(column, column) for column in columns}
         is_known = {"down", "up"} <= fields and {"id", "username"} & fields
-        if is_known and set(columns) <= _IGNORED | _FIELDS.keys() and len(fields) == len(columns):
+        if (
+            is_known
+            and set(columns) <= _IGNORED_COLUMNS | _FIELD_BY_COLUMN.keys()
+            and len(fields) == len(columns)
+        ):
             return _Head(columns, separator)
     return None
 
@@ -167,24 +173,24 @@ def _split_cells(line: str, separator: str) -> list[str] | None:
     """Return the cells of a CSV line (RFC 4180) without surrounding spaces; spaces inside quotes stay. Return
     None if a quote is in a wrong place."""
     cell = re.compile(rf' *"(?P<quoted>(?:[^"]|"")*)" *|(?P<plain>[^"{separator}]*)')
-    cells, place = [], 0
-    while (match := cell.match(line, place)) is not None:
+    cells, position = [], 0
+    while (match := cell.match(line, position)) is not None:
         quoted = match["quoted"]
         cells.append(match["plain"].strip() if quoted is None else quoted.replace('""', '"'))
         if match.end() == len(line):
             return cells
         if line[match.end()] != separator:
             return None
-        place = match.end() + 1
+        position = match.end() + 1
     return None
 
 
 #: Pauses between the attempts while the gateway does not respond.
-_PAUSES_SECONDS = (1, 2, 4)
+_RETRY_PAUSES_SECONDS = (1, 2, 4)
 #: Number of changes that are shown above a question.
-_MAX_SHOWN = 100
+_MAX_SHOWN_CHANGES = 100
 _MAX_UNDO_FILES = 100
-_COLUMNS = (
+_CHANGE_COLUMNS = (
     Column("id", IDENTITY), Column("username", IDENTITY),
     Column("ip_address", HIGH, value=sessions.format_address), Column("mac_address", HIGH),
     Column("former_rate_down_bps", IDENTITY, "Down"), Column("rate_down_bps", IDENTITY, "New down"),
@@ -240,16 +246,16 @@ def change_by_file(
     """Show the changes that a file requests, ask for confirmation, write the undo file, and make the changes.
     `terms` are the fields that limit how long the rates are valid. Raises ClientError."""
     lines = read_file(file)
-    bad = [each for each in lines if isinstance(each, BadRow)]
-    complain(f"line {each.number}: {each.reason}" for each in bad)
-    if bad and not skip_bad:
-        count = f"{len(bad)} bad line{'' if len(bad) == 1 else 's'}"
+    bad_rows = [each for each in lines if isinstance(each, BadRow)]
+    complain(f"line {each.number}: {each.reason}" for each in bad_rows)
+    if bad_rows and not skip_bad:
+        count = f"{len(bad_rows)} bad line{'' if len(bad_rows) == 1 else 's'}"
         raise CommandError(ExitStatus.USAGE, f"{count}: nothing was changed; --skip-bad ignores them")
     rows = [each for each in lines if isinstance(each, RateRow)]
     changes = _match_sessions(gateway, rows)
     offline = len(rows) - len({each.row.number for each in changes})
-    skipped = f"{offline} not online, {len(bad)} bad"
-    is_complete = not bad and (not offline or offline_ok)
+    skipped = f"{offline} not online, {len(bad_rows)} bad"
+    is_complete = not bad_rows and (not offline or offline_ok)
     status = ExitStatus.SUCCESS if is_complete else ExitStatus.REFUSED
     records = [each.record for each in changes]
     if changes:
@@ -257,32 +263,34 @@ def change_by_file(
         _check_change(gateway, changes[0].session["id"], _format_body(changes[0].row, terms))
     if dry_run:
         text = f"{len(changes)} would change, {skipped}"
-        table = ResultList(records, _COLUMNS)
+        table = ResultList(records, _CHANGE_COLUMNS)
         return Report(text, {"message": text, "changes": records}, status=status, table=table)
     if changes:
-        left = len(changes) - _MAX_SHOWN
-        more = f"and {count_sessions(left)} more: --dry-run shows all\n" if left > 0 else ""
-        table = ResultList(records[:_MAX_SHOWN], _COLUMNS)
-        about = Report(f"{more}{len(changes)} will change, {skipped}", None, table=table)
-        cli.confirm("Change their rates?", yes=yes, otherwise="nothing was changed", about=about, always=True)
+        hidden_count = len(changes) - _MAX_SHOWN_CHANGES
+        overflow_note = (
+            f"and {count_sessions(hidden_count)} more: --dry-run shows all\n" if hidden_count > 0 else ""
+        )
+        table = ResultList(records[:_MAX_SHOWN_CHANGES], _CHANGE_COLUMNS)
+        about = Report(f"{overflow_note}{len(changes)} will change, {skipped}", None, table=table)
+        cli.confirm("Change their rates?", yes=yes, refusal="nothing was changed", about=about, always=True)
         undo_file = _write_undo_file(changes)
         complain([f"to undo the changes: gatewayctl subscribers rate --file {undo_file}"])
-    changed = failed = 0
+    change_count = failure_count = 0
     with show_progress(len(changes)) as update:
         for each in changes:
             try:
-                _change(gateway, each, terms)
-                changed += 1
+                _send_change(gateway, each, terms)
+                change_count += 1
             except ClientError as error:
                 complain(f"line {each.row.number}: {each.row.who}: {line}" for line in error.lines)
                 status = error.status
                 if status is not ExitStatus.REFUSED:
                     complain([f"stopped at line {each.row.number}; run it again for the rest"])
                     break
-                failed += 1
-            update(changed + failed, failed)
-    left = len(changes) - changed - failed
-    text = f"{changed} changed, {failed} failed, {skipped}, {left} not tried"
+                failure_count += 1
+            update(change_count + failure_count, failure_count)
+    untried_count = len(changes) - change_count - failure_count
+    text = f"{change_count} changed, {failure_count} failed, {skipped}, {untried_count} not tried"
     return Report(text, {"message": text}, status=status)
 
 
@@ -308,9 +316,9 @@ def _write_undo_file(changes: Sequence[RateChange]) -> Path:
     return path
 
 
-def _change(gateway: RemoteGateway, change: RateChange, terms: Record) -> None:
+def _send_change(gateway: RemoteGateway, change: RateChange, terms: Record) -> None:
     """Change the rates of a session, and retry while the gateway does not respond. Raises ClientError."""
-    for pause in (*_PAUSES_SECONDS, None):
+    for pause in (*_RETRY_PAUSES_SECONDS, None):
         try:
             path = f"{sessions.get_session_path(change.session['id'])}/rate"
             gateway.send("PUT", path, _format_body(change.row, terms))
@@ -335,20 +343,20 @@ def _require_unit(ctx: click.Context, param: click.Parameter, text: str | None) 
     return text
 
 
-def _rate_option(name: str, field: str, help: str) -> Callable[[cli.Decorated], cli.Decorated]:
+def _create_rate_option(name: str, field: str, help: str) -> Callable[[cli.Decorated], cli.Decorated]:
     return click.option(name, field, metavar="RATE", callback=_require_unit, help=help)
 
 
 @cli.command()
 @click.argument("target", required=False, type=sessions.target_type)
-@_rate_option("--down", "rate_down", "Downstream rate, such as 50mbit or 1.5gbit.")
-@_rate_option("--up", "rate_up", "Upstream rate.")
+@_create_rate_option("--down", "rate_down", "Downstream rate, such as 50mbit or 1.5gbit.")
+@_create_rate_option("--up", "rate_up", "Upstream rate.")
 @click.option(
     "--for", "expires_in", type=DurationType(needs_unit=True),
     help="The former rates return after this time: a number with s, m, h or d, such as 1h.",
 )  # fmt: skip
 @click.option(
-    "--until", type=TimeType(ahead=True),
+    "--until", type=TimeType(is_future=True),
     help="The former rates return then: 06:00, tomorrow 06:00, 2026-12-24, ISO 8601 or epoch seconds.",
 )  # fmt: skip
 @jobs.where_option
@@ -397,7 +405,7 @@ def rate(
     # The usages of the command require a target here.
     session = sessions.find_session(gateway, cast(sessions.Target, target))
     if dry_run:
-        return _preview(gateway, session, {**rates, **terms})
+        return _preview_rate(gateway, session, {**rates, **terms})
     who = sessions.describe_subscriber(session)
     complain([f"changing the rates of session {session['id']}, {who}"])
     response = gateway.send("PUT", f"{sessions.get_session_path(session['id'])}/rate", {**rates, **terms})
@@ -406,7 +414,7 @@ def rate(
     return Report(f"{response['message']}, {who}: {down} down, {up} up{until}", response)
 
 
-def _preview(gateway: RemoteGateway, session: Record, change: Record) -> Report:
+def _preview_rate(gateway: RemoteGateway, session: Record, change: Record) -> Report:
     """Return a report about a change of a session, after the gateway has validated the change. Raises
     ClientError."""
     id = session["id"]

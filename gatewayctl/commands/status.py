@@ -17,11 +17,11 @@ _GOOD_STATES = {"ok", "unused", "unknown"}
 _DEPENDENCY_COLUMNS = (
     Column("name", IDENTITY, "Dependency"),
     Column("state", IDENTITY),
-    Column("message", IDENTITY, wraps=True),
+    Column("message", IDENTITY, can_wrap=True),
 )
 
 
-def is_well(dependency: Record) -> bool:
+def is_healthy(dependency: Record) -> bool:
     """Return True if the state of a dependency requires no action."""
     return dependency["state"] in _GOOD_STATES
 
@@ -37,13 +37,13 @@ def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
     """
     if detail:
         dependencies = gateway.get("/system/health/detail")["dependencies"]
-        is_good = all(map(is_well, dependencies))
-        return ResultList(dependencies, _DEPENDENCY_COLUMNS, _get_status(is_good))
+        is_good = all(map(is_healthy, dependencies))
+        return ResultList(dependencies, _DEPENDENCY_COLUMNS, _get_exit_status(is_good))
     record = gateway.get("/system/health")
-    return Sheet(record, _get_status(not record["unavailable_sources"]))
+    return Sheet(record, _get_exit_status(not record["unavailable_sources"]))
 
 
-def _get_status(is_good: bool) -> ExitStatus:
+def _get_exit_status(is_good: bool) -> ExitStatus:
     return ExitStatus.SUCCESS if is_good else ExitStatus.REFUSED
 
 
@@ -55,19 +55,21 @@ def version(gateway: RemoteGateway) -> Sheet:
 
 
 #: Number of dependencies that are described. Others are only named, so that the screen has room.
-_MAX_DESCRIBED = 2
+_MAX_DESCRIBED_DEPENDENCIES = 2
 
 
 def _describe_dependencies(record: Record) -> str:
     dependencies = record["dependencies"]
     if dependencies is None:
         return NOTHING
-    ill = [each for each in dependencies if not is_well(each)]
+    ill = [each for each in dependencies if not is_healthy(each)]
     ill.sort(key=lambda each: bool(each["state"] != "failed"))
     if not ill:
         return "all are well"
-    sentences = [f"{each['name']} {each['state']}: {each['message']}" for each in ill[:_MAX_DESCRIBED]]
-    if others := ", ".join(each["name"] for each in ill[_MAX_DESCRIBED:]):
+    sentences = [
+        f"{each['name']} {each['state']}: {each['message']}" for each in ill[:_MAX_DESCRIBED_DEPENDENCIES]
+    ]
+    if others := ", ".join(each["name"] for each in ill[_MAX_DESCRIBED_DEPENDENCIES:]):
         sentences.append(f"Not well either: {others}.")
     return format_value(" ".join(sentences))
 
@@ -85,14 +87,14 @@ def _describe_candidate(record: Record) -> str:
     return "; ".join(parts) or "no changes"
 
 
-_COLUMNS = (
-    Column("url", title="Gateway", wraps=True), Column("version"), Column("uptime_seconds"),
-    Column("dependencies", value=_describe_dependencies, wraps=True),
-    Column("total", title="Sessions", value=_describe_sessions, wraps=True), Column("stale_sessions"),
+_STATUS_COLUMNS = (
+    Column("url", title="Gateway", can_wrap=True), Column("version"), Column("uptime_seconds"),
+    Column("dependencies", value=_describe_dependencies, can_wrap=True),
+    Column("total", title="Sessions", value=_describe_sessions, can_wrap=True), Column("stale_sessions"),
     Column("vrf_steered_sessions", title="Steered to CGNAT"), Column("down_bps"), Column("up_bps"),
-    Column("faults"), Column("is_staged", title="Candidate", value=_describe_candidate, wraps=True),
+    Column("faults"), Column("is_staged", title="Candidate", value=_describe_candidate, can_wrap=True),
 )  # fmt: skip
-_UNAVAILABLE_COLUMN = Column("unavailable", wraps=True)
+_UNAVAILABLE_COLUMN = Column("unavailable", can_wrap=True)
 
 #: Functions that return the fields of the status from the response of a path.
 _STATUS_PARTS: dict[str, Callable[[Any], Record]] = {
@@ -106,7 +108,7 @@ _STATUS_PARTS: dict[str, Callable[[Any], Record]] = {
         "is_staged": bool(data["diff"]), "confirm_deadline": data["confirm_deadline"],
     },
 }  # fmt: skip
-_FIELDS = (
+_STATUS_FIELDS = (
     "dependencies", "vrf_steered_sessions", "down_bps", "up_bps", "faults", "is_staged", "confirm_deadline",
 )  # fmt: skip
 
@@ -121,13 +123,13 @@ def status(gateway: RemoteGateway) -> Sheet:
     """
     health = gateway.get("/system/health")
     record: Record = {"url": gateway.context.url, **health, **gateway.get("/subscribers/summary")}
-    record |= dict.fromkeys(_FIELDS) | {"unavailable": []}
+    record |= dict.fromkeys(_STATUS_FIELDS) | {"unavailable": []}
     for path, get_fields in _STATUS_PARTS.items():
         try:
             record |= get_fields(gateway.get(path))
         except ClientError as error:
             # While a part is unavailable, the other parts are the more important.
             record["unavailable"].append(f"{path}: {error.lines[0]}")
-    is_good = record["dependencies"] is not None and all(map(is_well, record["dependencies"]))
-    columns = (*_COLUMNS, _UNAVAILABLE_COLUMN) if record["unavailable"] else _COLUMNS
-    return Sheet(record, _get_status(is_good and not health["unavailable_sources"]), columns)
+    is_good = record["dependencies"] is not None and all(map(is_healthy, record["dependencies"]))
+    columns = (*_STATUS_COLUMNS, _UNAVAILABLE_COLUMN) if record["unavailable"] else _STATUS_COLUMNS
+    return Sheet(record, _get_exit_status(is_good and not health["unavailable_sources"]), columns)

@@ -18,7 +18,7 @@ from gatewayctl.texts import count_sessions, escape, format_time, format_value
 #: Number of records of the history that are shown if a search finds no session.
 _MAX_PAST_RECORDS = 3
 
-_limit = cli.limit_option("The largest number of records; all by default.")
+_limit_option = cli.limit_option("The largest number of records; all by default.")
 _interface_type = complete_field("/interfaces/vlans", "vlans", "name", "oper_state")
 
 
@@ -52,7 +52,7 @@ def subscribers() -> None:
     "--sort", metavar="FIELD", type=complete_order(SessionSummary.__struct_fields__),
     help="A field of the sessions; -FIELD for descending order.",
 )  # fmt: skip
-@_limit
+@_limit_option
 @cli.read_command
 def list_(gateway: RemoteGateway, limit: int | None, **query: Any) -> ResultList:
     """List the sessions. All filters must match."""
@@ -62,7 +62,7 @@ def list_(gateway: RemoteGateway, limit: int | None, **query: Any) -> ResultList
 
 @subscribers.command()
 @click.argument("text")
-@_limit
+@_limit_option
 @cli.read_command
 def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
     """Find sessions by a username, an address, an interface or an id, or by a part of one.
@@ -100,10 +100,10 @@ def _list_past(gateway: RemoteGateway, text: str) -> list[str]:
     except ClientError as error:
         return [f"the history: {each}" for each in error.lines]
     return [
-        *(f"{_describe_end(each)}: {_describe_who(each)}" for each in records),
+        *(f"{_describe_end(each)}: {_describe_line(each)}" for each in records),
         *(
             f"failed to sign on {format_time(each['last_at'])}, {format_value(each['reason'])}, "
-            f"{each['attempts']} times: {_describe_who(each)}"
+            f"{each['attempts']} times: {_describe_line(each)}"
             for each in sign_ons
         ),
     ]
@@ -117,7 +117,7 @@ def _describe_end(session: Record) -> str:
     return f"last seen {format_time(last)}, {format_value(session['reason'])}"
 
 
-def _describe_who(record: Record) -> str:
+def _describe_line(record: Record) -> str:
     names = (record["username"], record.get("ip_address"), record["mac_address"], record["access_interface"])
     return ", ".join(escape(each) for each in names if each)
 
@@ -175,9 +175,7 @@ def disconnect(
         report, has_sessions = Report(message, record, table=sessions.list_affected(rows)), True
     if dry_run or not has_sessions:
         return report
-    cli.confirm(
-        "Disconnect them?", yes=yes, otherwise="no session was disconnected", about=report, always=True
-    )
+    cli.confirm("Disconnect them?", yes=yes, refusal="no session was disconnected", about=report, always=True)
     if interface is None:
         return _disconnect_each(gateway, details)
     response = gateway.send("POST", path, body)

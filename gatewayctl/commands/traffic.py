@@ -17,7 +17,7 @@ from gatewayctl.terminal import complain
 from gatewayctl.texts import format_time, format_traffic
 from gatewayctl.times import DurationType, TimeType
 
-_TALKER_COLUMNS = (
+_TOP_COLUMNS = (
     Column("id", IDENTITY), Column("username", IDENTITY), Column("ip_address", value=format_address),
     Column("access_interface"), Column("down_bps", HIGH, "Down"), Column("up_bps", HIGH, "Up"),
     Column("rate_down", LOW), Column("rate_up", LOW), Column("type", WIDE), Column("interface", WIDE),
@@ -26,8 +26,8 @@ _TALKER_COLUMNS = (
 _SAMPLE_COLUMNS = (Column("at", IDENTITY), Column("down_bps", title="Down"), Column("up_bps", title="Up"))
 _SAMPLE_FIELDS = ("at", "interval_ms", "down_bps", "up_bps", "down_pps", "up_pps")
 #: A stream is lost after so many seconds without a sample: there is one a second.
-_SILENCE_SECONDS = 45.0
-_PAUSE_SECONDS = 1.0
+_MAX_SILENCE_SECONDS = 45.0
+_RETRY_PAUSE_SECONDS = 1.0
 
 
 @cli.command()
@@ -40,7 +40,7 @@ _PAUSE_SECONDS = 1.0
 def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
     """List the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""
     talkers = gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"]
-    return ResultList(talkers, _TALKER_COLUMNS)
+    return ResultList(talkers, _TOP_COLUMNS)
 
 
 @cli.command()
@@ -73,17 +73,19 @@ def watch(ctx: click.Context, target: Target) -> None:
     """
     gateway = cli.get_gateway(ctx)
     id = find_session(gateway, target)["id"]
-    _follow(gateway, f"{get_session_path(id)}/traffic", StreamPrinter(cli.get_format(ctx), _SAMPLE_FIELDS))
+    _follow_samples(
+        gateway, f"{get_session_path(id)}/traffic", StreamPrinter(cli.get_format(ctx), _SAMPLE_FIELDS)
+    )
     complain([f"session {id} has ended"])
 
 
-def _follow(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> None:
+def _follow_samples(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> None:
     """Print the samples until the end of the session, and resume after a lost stream. Raises ClientError if
     the gateway refuses a request, or does not respond to the first request."""
     has_begun = False
     while True:
         try:
-            with gateway.stream(path, {}, {}, _SILENCE_SECONDS) as stream:
+            with gateway.stream(path, {}, {}, _MAX_SILENCE_SECONDS) as stream:
                 for event in filter(None, parse_events(stream)):
                     if event.name == "ended":
                         return
@@ -94,7 +96,7 @@ def _follow(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> None:
             if not has_begun:
                 raise
             complain([f"{error.lines[0]}; watching again"])
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(_RETRY_PAUSE_SECONDS)
 
 
 def _format_sample(sample: Record) -> str:

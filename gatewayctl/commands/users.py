@@ -15,7 +15,7 @@ from gatewayctl.results import IDENTITY, Column, Report, ResultList
 from gatewayctl.terminal import ask_password
 from gatewayctl.texts import escape
 
-_COLUMNS = (Column("username", IDENTITY), Column("role", IDENTITY))
+_USER_COLUMNS = (Column("username", IDENTITY), Column("role", IDENTITY))
 
 
 def _list_users(gateway: RemoteGateway) -> list[Record]:
@@ -29,7 +29,7 @@ def _get_user_path(username: str, *fields: str) -> str:
     return format_path(PathSegment(each) for each in ("api", "users", username, *fields))
 
 
-_user = click.argument(
+_user_argument = click.argument(
     "username",
     type=GatewayWords(lambda gateway, _: [(each["username"], each["role"]) for each in _list_users(gateway)]),
 )
@@ -57,7 +57,7 @@ def users() -> None:
 @cli.read_command
 def list_(gateway: RemoteGateway) -> ResultList:
     """List the users of the running configuration."""
-    return ResultList(_list_users(gateway), _COLUMNS)
+    return ResultList(_list_users(gateway), _USER_COLUMNS)
 
 
 @users.command()
@@ -71,48 +71,50 @@ def add(gateway: RemoteGateway, username: str, role: str, password_file: str | N
     path = _get_user_path(username)
     if any(each["username"] == username for each in _list_users(gateway)):
         raise CommandError(ExitStatus.REFUSED, f"there is a user {escape(username)} already")
-    hashed = _ask_hash(username, password_file)
+    hashed = _ask_password_hash(username, password_file)
     value = {"username": username, "password_hash": hashed, "role": role}
-    return _apply(gateway, {"op": "set", "path": path, "value": value}, commit)
+    return _apply_operation(gateway, {"op": "set", "path": path, "value": value}, commit)
 
 
 @users.command()
-@_user
+@_user_argument
 @_password_option
 @_commit_option
 @cli.change_command
 def password(gateway: RemoteGateway, username: str, password_file: str | None, commit: bool) -> Report:
     """Set the password of a user. You type the password twice."""
     _require_user(gateway, username)
-    path, value = _get_user_path(username, "password_hash"), _ask_hash(username, password_file)
-    return _apply(gateway, {"op": "set", "path": path, "value": value}, commit)
+    path, value = _get_user_path(username, "password_hash"), _ask_password_hash(username, password_file)
+    return _apply_operation(gateway, {"op": "set", "path": path, "value": value}, commit)
 
 
 @users.command()
-@_user
+@_user_argument
 @_role_option
 @_commit_option
 @cli.change_command
 def role(gateway: RemoteGateway, username: str, role: str, commit: bool) -> Report:
     """Set the role of a user."""
     _require_user(gateway, username)
-    return _apply(gateway, {"op": "set", "path": _get_user_path(username, "role"), "value": role}, commit)
+    return _apply_operation(
+        gateway, {"op": "set", "path": _get_user_path(username, "role"), "value": role}, commit
+    )
 
 
 @users.command()
-@_user
+@_user_argument
 @_commit_option
 @cli.yes_option
 @cli.change_command
 def remove(gateway: RemoteGateway, username: str, commit: bool, yes: bool) -> Report:
     """Remove a user, after asking."""
     _require_user(gateway, username)
-    cli.confirm(f"Remove the user {escape(username)}?", yes=yes, otherwise="nothing was removed")
-    return _apply(gateway, {"op": "delete", "path": _get_user_path(username)}, commit)
+    cli.confirm(f"Remove the user {escape(username)}?", yes=yes, refusal="nothing was removed")
+    return _apply_operation(gateway, {"op": "delete", "path": _get_user_path(username)}, commit)
 
 
 @users.command()
-@_user
+@_user_argument
 @cli.change_command
 def logout(gateway: RemoteGateway, username: str) -> Report:
     """End all tokens of a user at once, without a change of the configuration."""
@@ -125,7 +127,7 @@ def _require_user(gateway: RemoteGateway, username: str) -> None:
         raise CommandError(ExitStatus.REFUSED, f"there is no user {escape(username)}")
 
 
-def _ask_hash(username: str, password_file: str | None) -> str:
+def _ask_password_hash(username: str, password_file: str | None) -> str:
     """Return the hash of a password that is read from a file or from the terminal. Raises CommandError."""
     try:
         return hash_password(ask_password(username, password_file, new=True))
@@ -133,7 +135,7 @@ def _ask_hash(username: str, password_file: str | None) -> str:
         raise CommandError(ExitStatus.USAGE, str(error)) from error
 
 
-def _apply(gateway: RemoteGateway, operation: Record, commit: bool) -> Report:
+def _apply_operation(gateway: RemoteGateway, operation: Record, commit: bool) -> Report:
     """Stage an operation in the candidate, and commit the candidate if `commit`. Raises ClientError."""
     candidate = RemoteCandidate(gateway)
     path = operation["path"]

@@ -17,9 +17,9 @@ from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, Report, Result
 from gatewayctl.terminal import read_first_line
 from gatewayctl.texts import escape, format_value
 
-_PATH = "/webhooks"
+_WEBHOOKS_PATH = "/webhooks"
 #: A receiver has 10 s to respond to a test.
-_TEST_SECONDS = 12.0
+_TEST_TIMEOUT_SECONDS = 12.0
 _POLL_SECONDS = 0.25
 
 _WEBHOOK_COLUMNS = (
@@ -36,14 +36,16 @@ def _describe_error(record: Record) -> str:
 _DELIVERY_COLUMNS = (
     Column("started_at", IDENTITY), Column("event"), Column("attempt"), Column("result", IDENTITY),
     Column("status"), Column("next_attempt_at"), Column("paused_until", LOW),
-    Column("error", HIGH, value=_describe_error, wraps=True), Column("message_id", WIDE),
+    Column("error", HIGH, value=_describe_error, can_wrap=True), Column("message_id", WIDE),
 )  # fmt: skip
 
-_webhook = click.argument("webhook", metavar="ID", type=complete_field(_PATH, "webhooks", "id", "url"))
+_webhook_argument = click.argument(
+    "webhook", metavar="ID", type=complete_field(_WEBHOOKS_PATH, "webhooks", "id", "url")
+)
 
 
 def _get_webhook_path(webhook: str) -> str:
-    return f"{_PATH}/{quote(webhook, safe='')}"
+    return f"{_WEBHOOKS_PATH}/{quote(webhook, safe='')}"
 
 
 @cli.group()
@@ -59,7 +61,7 @@ def webhooks() -> None:
 @cli.read_command
 def list_(gateway: RemoteGateway) -> ResultList:
     """List the webhooks."""
-    return ResultList(gateway.get(_PATH)["webhooks"], _WEBHOOK_COLUMNS)
+    return ResultList(gateway.get(_WEBHOOKS_PATH)["webhooks"], _WEBHOOK_COLUMNS)
 
 
 @webhooks.command()
@@ -78,12 +80,12 @@ def add(gateway: RemoteGateway, url: str, events: Sequence[str], secret: str | N
     body: dict[str, Any] = {"url": url, "events": list(events)}
     if secret is not None:
         body["secret"] = read_first_line(secret, "secret")
-    webhook = gateway.send("POST", _PATH, body)
+    webhook = gateway.send("POST", _WEBHOOKS_PATH, body)
     return Report(webhook["id"], webhook)
 
 
 @webhooks.command()
-@_webhook
+@_webhook_argument
 @cli.read_command
 def show(gateway: RemoteGateway, webhook: str) -> Sheet:
     """Show one webhook."""
@@ -91,24 +93,24 @@ def show(gateway: RemoteGateway, webhook: str) -> Sheet:
 
 
 @webhooks.command()
-@_webhook
+@_webhook_argument
 @cli.yes_option
 @cli.change_command
 def remove(gateway: RemoteGateway, webhook: str, yes: bool) -> Report:
     """Delete a webhook with its queue, after asking."""
     url = escape(gateway.get(_get_webhook_path(webhook))["url"])
-    cli.confirm(f"Delete the webhook for {url}?", yes=yes, otherwise="nothing was deleted")
+    cli.confirm(f"Delete the webhook for {url}?", yes=yes, refusal="nothing was deleted")
     response = gateway.send("DELETE", _get_webhook_path(webhook))
     return Report(response["message"], response)
 
 
 @webhooks.command()
-@_webhook
+@_webhook_argument
 @cli.change_command
 def test(gateway: RemoteGateway, webhook: str) -> Report:
     """Send a message to the receiver at once, and wait for the result."""
     id = gateway.send("POST", f"{_get_webhook_path(webhook)}/test")["message_id"]
-    deadline = time.monotonic() + _TEST_SECONDS
+    deadline = time.monotonic() + _TEST_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         for each in gateway.get(f"{_get_webhook_path(webhook)}/deliveries")["deliveries"]:
             if each["message_id"] == id and each["result"] == "delivered":
@@ -123,7 +125,7 @@ def test(gateway: RemoteGateway, webhook: str) -> Report:
 
 
 @webhooks.command()
-@_webhook
+@_webhook_argument
 @cli.read_command
 def deliveries(gateway: RemoteGateway, webhook: str) -> ResultList:
     """List the last deliveries of a webhook."""

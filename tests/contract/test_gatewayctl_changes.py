@@ -197,7 +197,7 @@ def test_a_bad_line_changes_nothing_unless_bad_lines_may_be_passed_over(admin: S
 def test_a_change_that_fails_does_not_keep_the_rest_until_the_gateway_goes_away(
     gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gatewayctl.commands.rates._PAUSES_SECONDS", (0.01, 0.02, 0.04))
+    monkeypatch.setattr("gatewayctl.commands.rates._RETRY_PAUSES_SECONDS", (0.01, 0.02, 0.04))
     tried = []
     names = [{"username": name} for name in ("a", "b", "c", "d", "e")]
     online = [each | {"id": id, "rate_down": 1, "rate_up": 1} for id, each in enumerate(names, 1)]

@@ -31,7 +31,7 @@ def test_a_duration_is_so_long_ago(text: str, seconds: int) -> None:
     assert parse_typed_time(text, NOW, ZONE) == TypedTime(NOW - seconds, is_local=False)
     # Or so far ahead, where a time is in the future.
     if "ago" not in text:
-        assert parse_typed_time(text, NOW, ZONE, ahead=True) == TypedTime(NOW + seconds, is_local=False)
+        assert parse_typed_time(text, NOW, ZONE, is_future=True) == TypedTime(NOW + seconds, is_local=False)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_time_without_a_zone_is_in_that_of_the_machine(text: str, meant: str) 
     [("02:13", "2026-03-11 02:13"), ("13:00", "2026-03-10 13:00"), ("tomorrow 06:00", "2026-03-11 06:00")],
 )
 def test_a_time_of_day_is_the_next_one_where_a_time_is_in_the_future(text: str, meant: str) -> None:
-    assert parse_typed_time(text, NOW, ZONE, ahead=True) == TypedTime(at(meant), is_local=True)
+    assert parse_typed_time(text, NOW, ZONE, is_future=True) == TypedTime(at(meant), is_local=True)
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ def test_a_time_that_must_be_past_is_not_after_now() -> None:
 
 def test_the_end_of_a_rate_may_be_a_number_up_to_a_year_ahead() -> None:
     far = int(NOW) + 366 * DAY
-    assert parse_typed_time(str(far), NOW, ZONE, ahead=True) == TypedTime(far)
+    assert parse_typed_time(str(far), NOW, ZONE, is_future=True) == TypedTime(far)
     for text in (str(far + 1), str(far * 1000), "20261127"):
         with pytest.raises(ValueError, match=f"; {text} is not from 2000-01-01T00:00:00Z to 2027-03-11"):
-            parse_typed_time(text, NOW, ZONE, ahead=True)
+            parse_typed_time(text, NOW, ZONE, is_future=True)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ class Connection(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            self._end._handle(self._number, None)
+            self._end._store_signal(self._number, None)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -31,7 +31,7 @@ def test_a_signal_ends_the_following_while_a_lost_connection_is_freed(
 ) -> None:
     with patch("signal.signal") as installed:
         signals = SignalWatcher()
-    assert (number, signals._handle) in [call.args for call in installed.call_args_list]
+    assert (number, signals._store_signal) in [call.args for call in installed.call_args_list]
     signals.check()
     connection = Connection(signals, number)
     del connection

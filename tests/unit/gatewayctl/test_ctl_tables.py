@@ -18,8 +18,8 @@ from gatewayctl.results import (
     ResultList,
     Sheet,
     add_wide_columns,
-    arrange,
-    fit,
+    arrange_table,
+    fit_table,
     show,
     show_all,
 )
@@ -50,7 +50,7 @@ LIST = ResultList(RECORDS, COLUMNS)
 
 
 def text(columns: Sequence[Column], records: Sequence[dict[str, Any]], width: int | None) -> list[str]:
-    return list(fit(columns, records, width).lines)
+    return list(fit_table(columns, records, width).lines)
 
 
 def words(columns: Sequence[Column]) -> list[str]:
@@ -78,14 +78,14 @@ def test_columns_are_left_out_in_the_order_of_their_importance(
     left_out: list[str], widths: tuple[int, ...]
 ) -> None:
     for width in widths:
-        shown = fit(COLUMNS, RECORDS, width)
-        assert words(shown.left_out) == left_out
+        shown = fit_table(COLUMNS, RECORDS, width)
+        assert words(shown.omitted_columns) == left_out
         assert shown.lines[0].lower().split() == [each for each in words(COLUMNS) if each not in left_out]
         assert max(map(len, shown.lines)) <= width
 
 
 def test_records_stand_one_under_the_other_where_not_even_their_names_fit() -> None:
-    assert fit(COLUMNS, RECORDS, 21).left_out == ()
+    assert fit_table(COLUMNS, RECORDS, 21).omitted_columns == ()
     assert text(COLUMNS[:3], RECORDS, 21) == [
         "ID        812",
         "Type      PPPoE",
@@ -108,7 +108,7 @@ def test_no_value_is_cut_at_any_width() -> None:
 
 
 def test_a_sentence_wraps_between_its_words_and_a_long_word_stays_in_one_piece() -> None:
-    reason = Column("reason", Importance.IDENTITY, wraps=True)
+    reason = Column("reason", Importance.IDENTITY, can_wrap=True)
     record = {"id": 1, "reason": "the device trunk0.1000 is gone and nothing answers at 100.64.2.108"}
     assert text((ID, reason), [record], 36) == [
         "ID  REASON",
@@ -117,7 +117,7 @@ def test_a_sentence_wraps_between_its_words_and_a_long_word_stays_in_one_piece()
         "    100.64.2.108",
     ]
     long = "x" * 50
-    shown = arrange(Sheet({"username": f"a {long}"}), Format(), 20)
+    shown = arrange_table(Sheet({"username": f"a {long}"}), Format(), 20)
     assert shown.lines == ["Username", "a", long]
 
 
@@ -145,10 +145,10 @@ def test_each_line_of_several_texts_has_its_context(capsys: pytest.CaptureFixtur
 
 def test_chosen_columns_are_never_left_out_and_have_the_order_of_the_choice() -> None:
     for chosen in (("state", "ip_address"), ("State", "ADDRESS")):
-        shown = arrange(LIST, Format(columns=chosen), None)
+        shown = arrange_table(LIST, Format(columns=chosen), None)
         assert shown.lines[0].split() == ["STATE", "ADDRESS"]
-    shown = arrange(LIST, Format(columns=("address", "state")), 22)
-    assert shown.left_out == ()
+    shown = arrange_table(LIST, Format(columns=("address", "state")), 22)
+    assert shown.omitted_columns == ()
     assert shown.lines[0] == "Address  100.64.2.108"
 
 
