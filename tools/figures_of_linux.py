@@ -23,40 +23,47 @@ from tests.support.documents import valid_document
 from tests.support.linux_core import LinuxCore, add_devices, go, running_linux_core, subscriber
 from tests.support.stack import PATIENCE, running_core, wait_for
 
-SESSIONS = 10_000
+SESSION_COUNT = 10_000
 #: Seconds at rest, and between two polls of a source.
-REST, SWEEP = 60.0, 5.0
-CHANGES = 50
-_TICKS = os.sysconf("SC_CLK_TCK")
+REST_SECONDS, SWEEP_SECONDS = 60.0, 5.0
+CHANGE_COUNT = 50
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 #: Seconds for all sessions to be shaped, on a busy machine.
-_SHAPED = 1800.0
+_SHAPING_TIMEOUT_SECONDS = 1800.0
 
 
 def main() -> None:
     """Run the measurements, and print the figures as a Markdown table."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else SESSIONS
-    say(f"| Linux gateway, {number:,} sessions | |")
-    say("|---|---|")
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else SESSION_COUNT
+    print_line(f"| Linux gateway, {number:,} sessions | |")
+    print_line("|---|---|")
     with tempfile.TemporaryDirectory() as folder, running_linux_core(Path(folder)) as core:
         # The kernel's own work for IPv6 on so many veths is not what is measured.
         Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
-        listed, shaped, spent = fill(core, number)
-        say(f"| all in the table / shaped | {listed:.1f} s / {shaped:.1f} s ({spent:.1f} s of CPU) |")
-        at_rest = measure_cpu(core.process.pid, REST)
-        say(f"| CPU at rest | {at_rest * 100:.1f} % of one processor |")
-        say(f"| CPU of a sweep of sessions, counters and data plane | {at_rest * SWEEP:.2f} s |")
+        list_seconds, shaping_seconds, cpu_seconds = fill(core, number)
+        print_line(
+            f"| all in the table / shaped | {list_seconds:.1f} s / {shaping_seconds:.1f} s"
+            f" ({cpu_seconds:.1f} s of CPU) |"
+        )
+        at_rest = measure_cpu(core.process.pid, REST_SECONDS)
+        print_line(f"| CPU at rest | {at_rest * 100:.1f} % of one processor |")
+        print_line(
+            f"| CPU of a sweep of sessions, counters and data plane | {at_rest * SWEEP_SECONDS:.2f} s |"
+        )
         for name, delays in measure_delays(core, number).items():
             p99 = quantiles(delays, n=100)[98]
-            say(f"| from {name} at accel-ppp to the event | {median(delays):.2f} s (p99 {p99:.2f} s) |")
-        own = times(core.client)
+            print_line(
+                f"| from {name} at accel-ppp to the event | {median(delays):.2f} s (p99 {p99:.2f} s) |"
+            )
+        core_times = measure_requests(core.client)
     with tempfile.TemporaryDirectory() as folder:
         socket, factory = Path(folder) / "core.sock", Path(folder) / "factory.json"
         factory.write_text(json.dumps(valid_document()))
         with running_core(socket, factory, "--sessions", str(number)):
-            labs = times(Client(socket, timeout=PATIENCE))
-    for name, seconds in own.items():
-        ratio = seconds / labs[name]
-        say(f"| {name} | {seconds * 1000:.2f} ms, {ratio:.2f} times that of the lab |")
+            lab_times = measure_requests(Client(socket, timeout=PATIENCE))
+    for name, seconds in core_times.items():
+        ratio = seconds / lab_times[name]
+        print_line(f"| {name} | {seconds * 1000:.2f} ms, {ratio:.2f} times that of the lab |")
 
 
 def fill(core: LinuxCore, number: int) -> tuple[float, float, float]:
@@ -64,14 +71,14 @@ def fill(core: LinuxCore, number: int) -> tuple[float, float, float]:
     sessions are shaped, and the CPU seconds of the core for this work."""
     peers = [subscriber(each) for each in range(number)]
     add_devices(peers)
-    began, before = time.monotonic(), cpu_of(core.process.pid)
+    start_time, before = time.monotonic(), read_cpu_seconds(core.process.pid)
     core.accel.up(*peers)
-    wait_for("the sessions", lambda: _active(core) == number, _SHAPED)
-    listed = time.monotonic() - began
-    wait_for("their shapers", lambda: _pause() and count_shapers() >= 2 * number, _SHAPED)
-    shaped, spent = time.monotonic() - began, cpu_of(core.process.pid) - before
+    wait_for("the sessions", lambda: _count_sessions(core) == number, _SHAPING_TIMEOUT_SECONDS)
+    list_seconds = time.monotonic() - start_time
+    wait_for("their shapers", lambda: _pause() and count_shapers() >= 2 * number, _SHAPING_TIMEOUT_SECONDS)
+    shaping_seconds, cpu_seconds = time.monotonic() - start_time, read_cpu_seconds(core.process.pid) - before
     wait_until_settled(core)
-    return listed, shaped, spent
+    return list_seconds, shaping_seconds, cpu_seconds
 
 
 def count_shapers() -> int:
@@ -82,57 +89,57 @@ def count_shapers() -> int:
 def wait_until_settled(core: LinuxCore) -> None:
     """Wait until the core has no more work to repair state: the core then uses less than half of a
     processor."""
-    while measure_cpu(core.process.pid, 2 * SWEEP) > 0.5:
+    while measure_cpu(core.process.pid, 2 * SWEEP_SECONDS) > 0.5:
         pass
 
 
 def measure_cpu(pid: int, seconds: float) -> float:
     """Return the share of one processor that a process uses during `seconds`."""
-    before, began = cpu_of(pid), time.monotonic()
+    before, start_time = read_cpu_seconds(pid), time.monotonic()
     time.sleep(seconds)
-    return (cpu_of(pid) - before) / (time.monotonic() - began)
+    return (read_cpu_seconds(pid) - before) / (time.monotonic() - start_time)
 
 
-def cpu_of(pid: int) -> float:
+def read_cpu_seconds(pid: int) -> float:
     """Return the CPU seconds that a process has used (proc(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
 
 def measure_delays(core: LinuxCore, first: int) -> dict[str, list[float]]:
     """Start and end sessions at accel-ppp one after the other. Return the delay of each event, in seconds."""
-    heard: dict[tuple[str, str], float] = {}
+    arrival_times: dict[tuple[str, str], float] = {}
 
     def listen() -> None:
         for reply in core.follow():
             now = time.monotonic()
             for event in reply["events"]:
-                heard[event["event"], event["username"]] = now
-            if all(("session.down", f"user{first + each}") in heard for each in range(CHANGES)):
+                arrival_times[event["event"], event["username"]] = now
+            if all(("session.down", f"user{first + each}") in arrival_times for each in range(CHANGE_COUNT)):
                 return
 
     listener = threading.Thread(target=listen)
     listener.start()
     delays: dict[str, list[float]] = {"a start": [], "an end": []}
-    for each in range(CHANGES):
+    for each in range(CHANGE_COUNT):
         peer = subscriber(first + each)
-        began = time.monotonic()
+        start_time = time.monotonic()
         core.accel.up(peer)
         # Its device is up at the same moment, as with ppp.
         add_devices([peer])
         key = "session.up", peer.username
-        delays["a start"].append(wait_for("the start", lambda key=key: heard.get(key)) - began)
+        delays["a start"].append(wait_for("the start", lambda key=key: arrival_times.get(key)) - start_time)
         time.sleep(0.5)
-        began = time.monotonic()
+        start_time = time.monotonic()
         go(core, peer)
         key = "session.down", peer.username
-        delays["an end"].append(wait_for("the end", lambda key=key: heard.get(key)) - began)
+        delays["an end"].append(wait_for("the end", lambda key=key: arrival_times.get(key)) - start_time)
         time.sleep(0.5)
     listener.join()
     return delays
 
 
-def times(client: Client) -> dict[str, float]:
+def measure_requests(client: Client) -> dict[str, float]:
     """Return the median duration of each request, in seconds."""
     calls: dict[str, tuple[int, dict[str, Any]]] = {
         "ListSessions": (20, {}),
@@ -149,14 +156,14 @@ def times(client: Client) -> dict[str, float]:
 
 
 def measure_seconds(act: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     act()
-    return time.perf_counter() - began
+    return time.perf_counter() - start_time
 
 
-def _active(core: LinuxCore) -> int:
-    found: int = core.call("GetStatistics")["active_sessions"]
-    return found
+def _count_sessions(core: LinuxCore) -> int:
+    count: int = core.call("GetStatistics")["active_sessions"]
+    return count
 
 
 def _pause() -> bool:
@@ -165,7 +172,7 @@ def _pause() -> bool:
     return True
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

@@ -10,46 +10,52 @@ from typing import Any
 
 from tests.support.stack import Api, running_stack
 
-_SESSIONS = 200_000
-_SEARCHES = 200
+_SESSION_COUNT = 200_000
+_SEARCH_COUNT = 200
 #: What a user types to find a session.
-_TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "part of a username": lambda one: str(one["username"])[3:16].upper(),
-    "MAC address with dashes": lambda one: str(one["mac_address"]).replace(":", "-"),
-    "part of a MAC address": lambda one: str(one["mac_address"])[9:],
-    "IPv4 address": lambda one: str(one["ip_address"]),
-    "IPv4 prefix": lambda one: str(one["ip_address"]).rpartition(".")[0] + ".0/24",
-    "IPv6 prefix": lambda one: str(one["ipv6_prefix"]),
-    "interface": lambda one: str(one["interface"]),
-    "session id": lambda one: str(one["id"]),
-    "nothing that is there": lambda one: f"nobody{one['id']}",
+_SEARCH_TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "part of a username": lambda session: str(session["username"])[3:16].upper(),
+    "MAC address with dashes": lambda session: str(session["mac_address"]).replace(":", "-"),
+    "part of a MAC address": lambda session: str(session["mac_address"])[9:],
+    "IPv4 address": lambda session: str(session["ip_address"]),
+    "IPv4 prefix": lambda session: str(session["ip_address"]).rpartition(".")[0] + ".0/24",
+    "IPv6 prefix": lambda session: str(session["ipv6_prefix"]),
+    "interface": lambda session: str(session["interface"]),
+    "session id": lambda session: str(session["id"]),
+    "nothing that is there": lambda session: f"nobody{session['id']}",
 }
 
 
 def main() -> None:
-    sessions = int(sys.argv[1]) if len(sys.argv) > 1 else _SESSIONS
+    sessions = int(sys.argv[1]) if len(sys.argv) > 1 else _SESSION_COUNT
     with TemporaryDirectory() as folder, running_stack(Path(folder) / "state", sessions) as (api, _):
         dice = random.Random(1)
-        chosen = [one for one in _some(api, sessions, dice) if one["ip_address"] and one["ipv6_prefix"]]
-        for name, text_of in _TEXTS.items():
-            taken = sorted(_seconds(api, text_of(dice.choice(chosen))) for _ in range(_SEARCHES))
-            p50, p99 = (taken[int(_SEARCHES * part)] for part in (0.5, 0.99))
+        sample = [
+            session
+            for session in _sample_sessions(api, sessions, dice)
+            if session["ip_address"] and session["ipv6_prefix"]
+        ]
+        for name, create_text in _SEARCH_TEXTS.items():
+            durations = sorted(
+                _measure_search(api, create_text(dice.choice(sample))) for _ in range(_SEARCH_COUNT)
+            )
+            p50, p99 = (durations[int(_SEARCH_COUNT * part)] for part in (0.5, 0.99))
             print(f"{name}: p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms")
 
 
-def _some(api: Api, sessions: int, dice: random.Random) -> list[dict[str, Any]]:
+def _sample_sessions(api: Api, sessions: int, dice: random.Random) -> list[dict[str, Any]]:
     """Return a random sample of the sessions, each with all fields that a search compares."""
     ids = dice.sample(range(1, sessions + 1), 300)
-    found = [api.get("/subscribers", params={"search": str(id), "limit": 10})["sessions"] for id in ids]
-    return [one for some in found for one in some]
+    pages = [api.get("/subscribers", params={"search": str(id), "limit": 10})["sessions"] for id in ids]
+    return [session for page in pages for session in page]
 
 
-def _seconds(api: Api, text: str) -> float:
-    began = time.perf_counter()
-    answer = api.send("GET", "/subscribers", "operator", params={"search": text, "limit": 20})
-    taken = time.perf_counter() - began
-    assert answer.status_code == 200, (text, answer.text)
-    return taken
+def _measure_search(api: Api, text: str) -> float:
+    start_time = time.perf_counter()
+    response = api.send("GET", "/subscribers", "operator", params={"search": text, "limit": 20})
+    duration = time.perf_counter() - start_time
+    assert response.status_code == 200, (text, response.text)
+    return duration
 
 
 if __name__ == "__main__":

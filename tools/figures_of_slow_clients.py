@@ -7,13 +7,13 @@ from statistics import median
 from tests.torture.test_slow_clients import EACH, Held, measured, p99
 
 
-def rows(held: Held) -> list[str]:
-    def health(seconds: list[float]) -> str:
+def format_rows(held: Held) -> list[str]:
+    def format_delay(seconds: list[float]) -> str:
         return f"{1000 * median(seconds):.0f} ms (p99 {1000 * p99(seconds):.0f})"
 
     return [
         f"| connections held | none | {held.held[0]:,} of {EACH * len(held.lived):,} |",
-        f"| health | {health(held.before)} | {health(held.meanwhile)} |",
+        f"| health | {format_delay(held.before)} | {format_delay(held.meanwhile)} |",
         f"| memory of the API | {held.memory_before:.0f} MB | at most {held.memory:.0f} MB |",
     ] + [
         f"| {kind}: closed | deadline {deadline:.0f} s | after {min(ends):.0f} to {max(ends):.0f} s |"
@@ -24,4 +24,4 @@ def rows(held: Held) -> list[str]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as state:
-        print("\n".join(rows(measured(Path(state)))))
+        print("\n".join(format_rows(measured(Path(state)))))

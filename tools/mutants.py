@@ -52,7 +52,7 @@ MAX_SECONDS_PER_MUTANT = 60.0
 MAX_MODULES_PER_MUTANT = 2
 MAX_SECONDS_PER_RECORD = 3600.0
 
-_EXCHANGED = {
+_REPLACEMENTS = {
     "==": "!=",
     "!=": "==",
     "<": "<= >=",
@@ -62,11 +62,11 @@ _EXCHANGED = {
     "+": "-",
     "-": "+",
 }
-_EXCHANGED |= {"in": "not_in", "not in": "in", "is": "is_not", "is not": "is", "and": "or", "or": "and"}
+_REPLACEMENTS |= {"in": "not_in", "not in": "in", "is": "is_not", "is not": "is", "and": "or", "or": "and"}
 
 #: What every process of a measured copy imports at its start: the lines that it executes belong to the test
 #: that runs at that time, in whichever process.
-_WATCH = """
+_WATCH_PROGRAM = """
 import _thread, os, time
 import coverage
 
@@ -130,11 +130,11 @@ def find_mutants(file: str) -> Iterator[Mutant]:
     lines = text.splitlines(keepends=True)
     starts = [sum(map(len, lines[:number])) for number in range(len(lines) + 1)]
 
-    def span(node: Any) -> tuple[int, int]:
+    def get_span(node: Any) -> tuple[int, int]:
         return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
-    for node, statement in nodes(ast.parse(text)):
-        for start, end, new in _changes(node, span, text):
+    for node, statement in list_nodes(ast.parse(text)):
+        for start, end, new in _list_changes(node, get_span, text):
             line = sum(begin <= start for begin in starts)
             source = lines[line - 1].decode().rstrip()
             yield Mutant(
@@ -142,7 +142,7 @@ def find_mutants(file: str) -> Iterator[Mutant]:
             )
 
 
-def nodes(node: ast.AST, statement: int = 0, is_inside: bool = False) -> Iterator[tuple[ast.AST, int]]:
+def list_nodes(node: ast.AST, statement: int = 0, is_inside: bool = False) -> Iterator[tuple[ast.AST, int]]:
     """Yield each node that a mutant may change, with the first line of its statement; 0 outside functions."""
     if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'"):
         return
@@ -160,50 +160,50 @@ def nodes(node: ast.AST, statement: int = 0, is_inside: bool = False) -> Iterato
             elif isinstance(child, ast.AST) and name != "decorator_list":
                 function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
                 inside = is_inside or (name == "body" and isinstance(node, function))
-                yield from nodes(child, statement if inside else 0, inside)
+                yield from list_nodes(child, statement if inside else 0, inside)
 
 
-def _changes(
-    node: Any, span: Callable[[Any], tuple[int, int]], text: bytes
+def _list_changes(
+    node: Any, get_span: Callable[[Any], tuple[int, int]], text: bytes
 ) -> Iterator[tuple[int, int, str]]:
     """Yield the start, the end and the new text of each possible change of a node."""
 
-    def exchange(operands: Iterable[ast.expr]) -> Iterator[tuple[int, int, str]]:
+    def replace_operators(operands: Iterable[ast.expr]) -> Iterator[tuple[int, int, str]]:
         for left, right in pairwise(operands):
-            between = text[span(left)[1] : span(right)[0]].decode()
+            between = text[get_span(left)[1] : get_span(right)[0]].decode()
             word = between.strip(" \n()")
-            start = span(left)[1] + between.find(word)
-            for new in _EXCHANGED.get(word, "").split():
+            start = get_span(left)[1] + between.find(word)
+            for new in _REPLACEMENTS.get(word, "").split():
                 yield start, start + len(word), new.replace("_", " ")
 
     match node:
         case ast.Compare():
-            yield from exchange([node.left, *node.comparators])
+            yield from replace_operators([node.left, *node.comparators])
         case ast.BoolOp():
-            yield from exchange(node.values)
+            yield from replace_operators(node.values)
         case ast.BinOp():
             sides, sequences = (node.left, node.right), (ast.JoinedStr, ast.List, ast.Tuple)
             texts = (isinstance(getattr(side, "value", None), str | bytes) for side in sides)
             if not any(texts) and not any(isinstance(side, sequences) for side in sides):
-                yield from exchange(sides)
+                yield from replace_operators(sides)
         case ast.UnaryOp(op=ast.Not()):
-            yield span(node)[0], span(node)[0] + len("not "), ""
+            yield get_span(node)[0], get_span(node)[0] + len("not "), ""
         case ast.Constant(value=bool()):
-            yield *span(node), str(not node.value)
+            yield *get_span(node), str(not node.value)
         case ast.Constant(value=int() | float()):
-            yield *span(node), repr(node.value + 1)
+            yield *get_span(node), repr(node.value + 1)
         case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
             if isinstance(test, ast.Name | ast.Attribute | ast.Call):
-                start, end = span(test)
+                start, end = get_span(test)
                 yield start, end, f"(not {text[start:end].decode()})"
         case ast.Expr(value=ast.Call()) | ast.Raise():
-            yield *span(node), "pass"
+            yield *get_span(node), "pass"
         case ast.Return(value=ast.expr()) if ast.unparse(node.value) != "None":
-            yield *span(node), "return None"
+            yield *get_span(node), "return None"
         case ast.Break():
-            yield *span(node), "continue"
+            yield *get_span(node), "continue"
         case ast.Continue():
-            yield *span(node), "break"
+            yield *get_span(node), "break"
 
 
 class Copy:
@@ -235,7 +235,7 @@ class Copy:
         if is_measured:
             (self.folder / "name").touch()
             names = (str(self.folder / "name"), str(self.folder / "coveragerc"))
-            (packages / "mutants_watch.py").write_text(f"NAME, CONFIGURATION = {names}\n{_WATCH}")
+            (packages / "mutants_watch.py").write_text(f"NAME, CONFIGURATION = {names}\n{_WATCH_PROGRAM}")
             paths.append("import mutants_watch")
         (packages / "copy.pth").write_text("\n".join(paths) + "\n")
 
@@ -245,7 +245,7 @@ class Copy:
         command = [str(self.root / ".venv/bin/python"), "-m", "pytest", "-q", "--tb=no", "--no-showlocals"]
         command += ["-p", "no:cacheprovider", f"--basetemp={self.folder}/t/t", *arguments]
         environment = {**os.environ, "TMPDIR": f"{self.folder}/t"}
-        kept: Any = {
+        options: Any = {
             "cwd": self.root,
             "env": environment,
             "stdin": subprocess.DEVNULL,
@@ -253,7 +253,7 @@ class Copy:
         }
         # No file: tests limit the size of files.
         process = subprocess.Popen(
-            command, **kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, **options, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         output = list[str]()
         reader = threading.Thread(target=lambda: output.extend(process.stdout or ()))
@@ -277,14 +277,14 @@ class Copy:
             compiled.unlink()
 
 
-def in_copies(
+def run_in_copies(
     jobs: int, work: Callable[[Copy, Any], None], tasks: list[Any], is_measured: bool = False
 ) -> None:
     """Run `work` for each task, `jobs` tasks in parallel, each in its own copy."""
     copies = [Copy(is_measured) for _ in tasks[:jobs]]
     free = copies.copy()
 
-    def do(task: Any) -> None:
+    def run_task(task: Any) -> None:
         copy = free.pop()
         try:
             work(copy, task)
@@ -293,7 +293,7 @@ def in_copies(
 
     try:
         with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(do, tasks))
+            list(pool.map(run_task, tasks))
     finally:
         for copy in copies:
             shutil.rmtree(copy.folder, ignore_errors=True)
@@ -334,46 +334,47 @@ class Record:
         """Return the tests that execute the line of a mutant. Tests that are fast and belong to the file come
         first."""
         executed = self.read_executed(mutant.file)
-        inside = {statement for _, statement in nodes(ast.parse((ROOT / mutant.file).read_text()))} - {0}
+        inside = {statement for _, statement in list_nodes(ast.parse((ROOT / mutant.file).read_text()))} - {0}
         # An import executes the other lines: each test counts that executes a function of this file.
         lines = {mutant.line, mutant.statement} if mutant.statement else inside
-        found = {test for test in executed if executed[test] & lines}
+        matching_tests = {test for test in executed if executed[test] & lines}
         if not mutant.statement:
             package, _, name = mutant.file.removesuffix(".py").replace("/", ".").rpartition(".")
-            named = re.compile(rf"from {package} import [^#\n]*\b{name}\b|\b{package}\.{name}\b")
-            modules = {_module(test) for test in self.seconds if _room(test) == "unit"}
-            modules = {module for module in modules if named.search((ROOT / module).read_text())}
-            found |= {test for test in self.seconds if _module(test) in modules}
-        known = defaultdict[str, set[int]](set)
+            import_pattern = re.compile(rf"from {package} import [^#\n]*\b{name}\b|\b{package}\.{name}\b")
+            modules = {_get_module(test) for test in self.seconds if _get_room(test) == "unit"}
+            modules = {module for module in modules if import_pattern.search((ROOT / module).read_text())}
+            matching_tests |= {test for test in self.seconds if _get_module(test) in modules}
+        lines_by_module = defaultdict[str, set[int]](set)
         for test in executed:
-            known[_module(test)] |= executed[test] & inside
-        chosen, seconds, modules = list[str](), 0.0, set()
+            lines_by_module[_get_module(test)] |= executed[test] & inside
+        tests, seconds, modules = list[str](), 0.0, set()
         for test in sorted(
-            found, key=lambda test: (self.seconds[test] + 0.01) / (len(known[_module(test)]) + 1) ** 2
+            matching_tests,
+            key=lambda test: (self.seconds[test] + 0.01) / (len(lines_by_module[_get_module(test)]) + 1) ** 2,
         ):
-            starting = modules | {_module(test)} if _room(test) != "unit" else modules
-            ended = seconds + self.seconds[test]
+            new_modules = modules | {_get_module(test)} if _get_room(test) != "unit" else modules
+            new_seconds = seconds + self.seconds[test]
             if (
-                _room(test) in rooms
-                and ended <= MAX_SECONDS_PER_MUTANT
-                and len(starting) <= MAX_MODULES_PER_MUTANT
+                _get_room(test) in rooms
+                and new_seconds <= MAX_SECONDS_PER_MUTANT
+                and len(new_modules) <= MAX_MODULES_PER_MUTANT
             ):
-                chosen.append(test)
-                seconds, modules = ended, starting
-        return chosen
+                tests.append(test)
+                seconds, modules = new_seconds, new_modules
+        return tests
 
 
-def _module(test: str) -> str:
+def _get_module(test: str) -> str:
     return test.partition("::")[0]
 
 
-def _room(test: str) -> str:
+def _get_room(test: str) -> str:
     return test.split("/")[1]
 
 
 # While tests are recorded, this file is a plugin of pytest.
 
-_SECONDS = Counter[str]()
+_SECONDS_BY_TEST = Counter[str]()
 
 
 def pytest_configure() -> None:
@@ -392,24 +393,24 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
     measured = coverage.Coverage.current()
     assert measured is not None
     measured.switch_context(name)
-    if _room(name) != "unit":
+    if _get_room(name) != "unit":
         time.sleep(0.06)  # until the others know
     began = time.monotonic()
     try:
         return (yield)
     finally:
-        _SECONDS[name] += time.monotonic() - began
+        _SECONDS_BY_TEST[name] += time.monotonic() - began
 
 
 def pytest_sessionfinish() -> None:
-    (Path(os.environ["TMPDIR"]).parent / "seconds").write_text(json.dumps(_SECONDS))
+    (Path(os.environ["TMPDIR"]).parent / "seconds").write_text(json.dumps(_SECONDS_BY_TEST))
 
 
-def record(kept: Record, wanted: list[str], jobs: int) -> None:
+def record_lines(record: Record, paths: list[str], jobs: int) -> None:
     """Run tests, and record which test executes which line."""
     from coverage.numbits import numbits_to_nums
 
-    folders = [[ROOT / name] if name.endswith(".py") else (ROOT / name).rglob("test_*.py") for name in wanted]
+    folders = [[ROOT / name] if name.endswith(".py") else (ROOT / name).rglob("test_*.py") for name in paths]
     modules = sorted(str(path.relative_to(ROOT)) for paths in folders for path in paths)
 
     def run(copy: Copy, modules: list[str]) -> None:
@@ -430,23 +431,23 @@ def record(kept: Record, wanted: list[str], jobs: int) -> None:
                     executed[test, os.path.relpath(file, copy.root)] |= set(numbits_to_nums(lines))
             path.unlink()
         if status in (0, 1):
-            kept.replace(modules, json.loads((copy.folder / "seconds").read_text()), executed)
+            record.replace(modules, json.loads((copy.folder / "seconds").read_text()), executed)
         print(*modules, f"status {status}", *output.splitlines()[-1:], flush=True)
 
     # A few at a time: modules share a gateway, and a part that fails is not the whole.
-    in_copies(
+    run_in_copies(
         jobs, run, [modules[start : start + 4] for start in range(0, len(modules), 4)], is_measured=True
     )
 
 
-def make(kept: Record, count: int, seed: int) -> Iterator[Mutant]:
+def make_mutants(record: Record, count: int, seed: int) -> Iterator[Mutant]:
     """Yield mutants of executed lines, at most one per line. The number per package is proportional to the
     package's number of statements."""
     sizes, by_package = Counter[str](), defaultdict[str, dict[str, list[Mutant]]](lambda: defaultdict(list))
     for path in sorted(path for each in PRODUCT for path in (ROOT / each).rglob("*.py")):
         file, package = str(path.relative_to(ROOT)), str(path.parent.relative_to(ROOT))
-        executed = set().union(*({0} | lines for lines in kept.read_executed(file).values()))
-        for node, statement in nodes(ast.parse(path.read_text())):
+        executed = set().union(*({0} | lines for lines in record.read_executed(file).values()))
+        for node, statement in list_nodes(ast.parse(path.read_text())):
             sizes[package] += isinstance(node, ast.stmt) and statement in executed
         for mutant in find_mutants(file):
             if mutant.statement in executed:
@@ -456,16 +457,16 @@ def make(kept: Record, count: int, seed: int) -> Iterator[Mutant]:
         # Of the same place, whatever else is executed: another record has almost the same mutants.
         return random.Random(f"{seed} {place}")
 
-    begun = 0.0
+    start = 0.0
     for package, size in sorted(sizes.items()):
-        ended = begun + count * size / sizes.total()
+        end = start + count * size / sizes.total()
         places = sorted(by_package[package], key=lambda place: draw(place).random())
         mutants = (draw(place).choice(by_package[package][place]) for place in places)
-        yield from islice(filter(is_python, mutants), round(ended) - round(begun))
-        begun = ended
+        yield from islice(filter(is_valid, mutants), round(end) - round(start))
+        start = end
 
 
-def is_python(mutant: Mutant) -> bool:
+def is_valid(mutant: Mutant) -> bool:
     """Return True if the mutated file is valid Python and differs from the original program."""
     text = (ROOT / mutant.file).read_text()
     try:
@@ -483,8 +484,8 @@ def read_results(path: Path | None) -> dict[str, dict[str, Any]]:
 class Trial:
     """Runner of tests against a mutant. Tests that fail are repeated without the mutant."""
 
-    def __init__(self, kept: Record) -> None:
-        self._kept, self._passing, self._failing = kept, set[str](), set[str]()
+    def __init__(self, record: Record) -> None:
+        self._record, self._passing, self._failing = record, set[str](), set[str]()
 
     def run(self, copy: Copy, mutant: Mutant, rooms: list[str], first: str) -> dict[str, Any]:
         """Return the result for a mutant. `first` is the test that caught the mutant before; the trial runs
@@ -492,9 +493,9 @@ class Trial:
         changed = mutant.change((ROOT / mutant.file).read_text())
         if changed is None:
             return {"result": "gone"}
-        tests = self._kept.choose(mutant, rooms)
-        parts = [[test for test in tests if _room(test) == room] for room in rooms]
-        for part in [[first]] * (first in self._kept.seconds) + parts:
+        tests = self._record.choose(mutant, rooms)
+        parts = [[test for test in tests if _get_room(test) == room] for room in rooms]
+        for part in [[first]] * (first in self._record.seconds) + parts:
             by = self._find_catcher(copy, mutant.file, changed, part)
             if by is not None:
                 return {"result": "caught", "by": by}
@@ -505,8 +506,8 @@ class Trial:
         test."""
         text = (ROOT / file).read_text()
         while tests := [test for test in tests if test not in self._failing]:
-            modules = {_module(test) for test in tests if _room(test) != "unit"}
-            seconds = 60 * (1 + len(modules)) + 3 * sum(self._kept.seconds[test] for test in tests)
+            modules = {_get_module(test) for test in tests if _get_room(test) != "unit"}
+            seconds = 60 * (1 + len(modules)) + 3 * sum(self._record.seconds[test] for test in tests)
             copy.write(file, changed)
             status, output = copy.pytest(["-x", *tests], seconds)
             copy.write(file, text)
@@ -530,32 +531,43 @@ class Trial:
         return None
 
 
-def run(kept: Record, mutants: list[Mutant], options: argparse.Namespace) -> None:
+def run(record: Record, mutants: list[Mutant], options: argparse.Namespace) -> None:
     """Run the tests against each mutant that has no result for these rooms yet, and append each result to the
     file of results."""
     results, before = read_results(options.results), read_results(options.caught_by)
-    trial, lock = Trial(kept), threading.Lock()
+    trial, lock = Trial(record), threading.Lock()
 
-    def rooms_left(mutant: Mutant) -> list[str]:
-        known = results.get(mutant.key, {"result": "", "rooms": []})
-        return [room for room in options.rooms if known["result"] != "caught" and room not in known["rooms"]]
+    def list_remaining_rooms(mutant: Mutant) -> list[str]:
+        former_result = results.get(mutant.key, {"result": "", "rooms": []})
+        return [
+            room
+            for room in options.rooms
+            if former_result["result"] != "caught" and room not in former_result["rooms"]
+        ]
 
     def is_wanted(mutant: Mutant) -> bool:
         was_caught = before.get(mutant.key, {"result": ""})["result"] == "caught"
         is_asked = was_caught or not options.caught_by
-        return is_asked and mutant.file.startswith(options.package) and bool(rooms_left(mutant))
+        return is_asked and mutant.file.startswith(options.package) and bool(list_remaining_rooms(mutant))
 
     def attempt(copy: Copy, mutant: Mutant) -> None:
-        rooms, known, began = rooms_left(mutant), results.get(mutant.key, {}), time.monotonic()
+        rooms, former_result, began = (
+            list_remaining_rooms(mutant),
+            results.get(mutant.key, {}),
+            time.monotonic(),
+        )
         result = trial.run(copy, mutant, rooms, before.get(mutant.key, {}).get("by", ""))
         if result["result"] == "no test":
-            result["result"] = known.get("result", "no test")
-        result |= {"rooms": [*known.get("rooms", []), *rooms], "seconds": round(time.monotonic() - began)}
+            result["result"] = former_result.get("result", "no test")
+        result |= {
+            "rooms": [*former_result.get("rooms", []), *rooms],
+            "seconds": round(time.monotonic() - began),
+        }
         with lock, options.results.open("a") as file:
             file.write(json.dumps({"mutant": mutant.key, **result}) + "\n")
         print(result["result"], mutant.key, result.get("by", ""), f"{result['seconds']} s", flush=True)
 
-    in_copies(options.jobs, attempt, [mutant for mutant in mutants if is_wanted(mutant)])
+    run_in_copies(options.jobs, attempt, [mutant for mutant in mutants if is_wanted(mutant)])
 
 
 def report(paths: list[Path]) -> None:
@@ -572,9 +584,14 @@ def report(paths: list[Path]) -> None:
         numbers = [(count[package, "caught"], count[package, "escaped"]) for count in counts]
         print(f"{package:42}", *(f"{sum(pair):8} {pair[0]:6} {pair[1]:7}" for pair in numbers))
     for key, result in sorted(every[-1].items()):
-        was = every[0].get(key, {})
-        if result["result"] not in ("caught", "gone") and (was is result or was.get("result") == "caught"):
-            print(f"{result['result']:8} {key}", f"(was caught by {was['by']})" if "by" in was else "")
+        former_result = every[0].get(key, {})
+        if result["result"] not in ("caught", "gone") and (
+            former_result is result or former_result.get("result") == "caught"
+        ):
+            print(
+                f"{result['result']:8} {key}",
+                f"(was caught by {former_result['by']})" if "by" in former_result else "",
+            )
 
 
 def main() -> None:
@@ -594,18 +611,22 @@ def main() -> None:
     add("--package", default="gateway", help="run: folder or file, such as gateway_api/hub")
     add("--rooms", nargs="*", default=ROOMS, help="run: folders of tests, such as unit")
     options = parser.parse_intermixed_args()
-    kept = Record(options.record)
+    record = Record(options.record)
     match options.command:
         case "record":
-            record(kept, options.paths or ["tests/unit", "tests/contract"], options.jobs)
+            record_lines(record, options.paths or ["tests/unit", "tests/contract"], options.jobs)
         case "make":
             file = options.all_of
-            made = filter(is_python, find_mutants(file)) if file else make(kept, options.count, options.seed)
-            mutants = list(dict.fromkeys(made))
+            candidates = (
+                filter(is_valid, find_mutants(file))
+                if file
+                else make_mutants(record, options.count, options.seed)
+            )
+            mutants = list(dict.fromkeys(candidates))
             options.mutants.write_text("[\n" + ",\n".join(map(json.dumps, mutants)) + "\n]\n")
             print(f"{len(mutants)} mutants in {options.mutants}")
         case "run":
-            run(kept, [Mutant(*each) for each in json.loads(options.mutants.read_text())], options)
+            run(record, [Mutant(*each) for each in json.loads(options.mutants.read_text())], options)
         case "report":
             report([Path(path) for path in options.paths] or [options.results])
 

@@ -47,62 +47,62 @@ def find_undocumented() -> list[tuple[str, int, str]]:
         for node in ast.walk(ast.parse(path.read_text()))
     ]
     members = {
-        (module, node.name): _members(node) for module, node in nodes if isinstance(node, ast.ClassDef)
+        (module, node.name): _list_members(node) for module, node in nodes if isinstance(node, ast.ClassDef)
     }
-    ours = {name for names in members.values() for name in names}
+    own_names = {name for names in members.values() for name in names}
     packages: dict[tuple[str, str], str] = {}
-    found = set()
+    places = set()
     for module, node in nodes:
         match node:
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 for alias in names:
                     origin = getattr(node, "module", alias.name)
-                    packages[module, (alias.asname or alias.name).partition(".")[0]] = _package(origin)
-                    if _package(origin) and "._" in f"{origin}.{alias.name}":
-                        found.add((module, node.lineno, f"{origin}.{alias.name}"))
+                    packages[module, (alias.asname or alias.name).partition(".")[0]] = _find_package(origin)
+                    if _find_package(origin) and "._" in f"{origin}.{alias.name}":
+                        places.add((module, node.lineno, f"{origin}.{alias.name}"))
             case ast.ClassDef():
-                found |= {(module, line, name) for name, line in _find_replaced(module, node, members)}
-            case ast.Attribute(attr=name, ctx=use) if name not in ours:
-                package = packages.get((module, _root(node)), "?")
+                places |= {(module, line, name) for name, line in _find_overrides(module, node, members)}
+            case ast.Attribute(attr=name, ctx=use) if name not in own_names:
+                package = packages.get((module, _find_root(node)), "?")
                 is_private = name.startswith("_") and not name.endswith("__")
                 if package and (is_private or isinstance(use, ast.Store)):
-                    found.add((module, node.lineno, f"{package}.{name}"))
+                    places.add((module, node.lineno, f"{package}.{name}"))
             case ast.Call(func=ast.Name(id="eval" | "exec" as name) | ast.Attribute(attr="settrace" as name)):
-                found.add((module, node.lineno, name))
-    known = set(" ".join(DOCUMENTED.values()).split())
-    return sorted(place for place in found if place[2] not in known)
+                places.add((module, node.lineno, name))
+    documented_names = set(" ".join(DOCUMENTED.values()).split())
+    return sorted(place for place in places if place[2] not in documented_names)
 
 
-def _package(module: str) -> str:
+def _find_package(module: str) -> str:
     """Return the name of the dependency that contains a module; an empty text for a module of the product or
     of Python."""
     package = module.partition(".")[0]
     return "" if package in sys.stdlib_module_names or package.startswith("gateway") else package
 
 
-def _root(node: ast.AST) -> str:
+def _find_root(node: ast.AST) -> str:
     """Return the leftmost expression of a chain: `a` of `a.b().c`."""
     while isinstance(node, ast.Attribute | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return ast.unparse(node)
 
 
-def _members(body: ast.ClassDef) -> dict[str, int]:
+def _list_members(body: ast.ClassDef) -> dict[str, int]:
     """Return a map from attribute to line, for the attributes that a class defines; the line is 0 for an
     attribute that instances assign."""
-    found = {}
+    lines = {}
     for node in (*ast.walk(body), *body.body):
         match node:
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
-                found[name] = 0
+                lines[name] = 0
             case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]) if node in body.body:
-                found[name] = node.lineno
+                lines[name] = node.lineno
             case ast.AnnAssign(target=ast.Name(id=name), value=value) if node in body.body:
-                found[name] = node.lineno if value else 0
-    return found
+                lines[name] = node.lineno if value else 0
+    return lines
 
 
-def _find_replaced(module: str, body: ast.ClassDef, members: _Members) -> Iterator[tuple[str, int]]:
+def _find_overrides(module: str, body: ast.ClassDef, members: _Members) -> Iterator[tuple[str, int]]:
     """Yield each attribute of a class that overrides an attribute of a dependency's base class, with its
     line."""
     names = members[module, body.name]
@@ -111,11 +111,11 @@ def _find_replaced(module: str, body: ast.ClassDef, members: _Members) -> Iterat
         with suppress(AttributeError):
             for kind in resolve_name(f"{module}:{ast.unparse(base).partition('[')[0]}").__mro__:
                 # Those of a mixin count, too.
-                mixed_in = members.get((kind.__module__, kind.__name__), {})
-                names = dict.fromkeys(filter(mixed_in.get, mixed_in), body.lineno) | names
-                if package := _package(kind.__module__):
-                    shared = (name for name in names if names[name] and name in vars(kind))
-                    yield from ((f"{package}.{name}", names[name]) for name in shared if name[:2] != "__")
+                mixin_members = members.get((kind.__module__, kind.__name__), {})
+                names = dict.fromkeys(filter(mixin_members.get, mixin_members), body.lineno) | names
+                if package := _find_package(kind.__module__):
+                    overrides = (name for name in names if names[name] and name in vars(kind))
+                    yield from ((f"{package}.{name}", names[name]) for name in overrides if name[:2] != "__")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from tests.support.browser import LAPTOP, PHONE, Screen, chromium, screen
 from tests.support.stack import Api, running_stack, wait_for
 
-FOLDER = Path(__file__).parents[1] / "etc" / "screenshots"
+SCREENSHOT_FOLDER = Path(__file__).parents[1] / "etc" / "screenshots"
 SESSIONS, ARRIVALS = 20_000, 4
 
 _WITHOUT_TOKEN = """
@@ -22,7 +22,7 @@ while (texts.nextNode())
 
 
 def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
+    SCREENSHOT_FOLDER.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as state,
         running_stack(Path(state), sessions=SESSIONS, arrivals=ARRIVALS) as (api, _),
@@ -36,37 +36,37 @@ def main() -> None:
         phone = screens.enter_context(
             screen(browser, api, viewport=PHONE, color_scheme="dark", device_scale_factor=2)
         )
-        for shown in (light, dark, phone):
-            shown.open().sign_in()
-        for shown, name in ((light, "light"), (dark, "dark"), (phone, "phone")):
-            wait_for("two minutes of events", partial(has_bars, shown), 240)
-            take(shown, f"overview-{name}")
-        for shown, name in ((dark, "dark"), (phone, "phone")):
-            subscriber(shown)
-            take(shown, f"subscribers-{name}")
+        for window in (light, dark, phone):
+            window.open().sign_in()
+        for window, name in ((light, "light"), (dark, "dark"), (phone, "phone")):
+            wait_for("two minutes of events", partial(has_bars, window), 240)
+            take_screenshot(window, f"overview-{name}")
+        for window, name in ((dark, "dark"), (phone, "phone")):
+            show_subscriber(window)
+            take_screenshot(window, f"subscribers-{name}")
         light.go("Configuration")
         expect(light.page.locator("#diff ins").first).to_be_visible()
         light.page.get_by_role("button", name="Commit…").click()
-        take(light, "configuration-light")
+        take_screenshot(light, "configuration-light")
         take_docs(api, screens.enter_context(screen(browser, api)))
 
 
-def has_bars(shown: Screen) -> bool:
-    path = shown.page.locator(".chart .up").first.get_attribute("d") or ""
+def has_bars(window: Screen) -> bool:
+    path = window.page.locator(".chart .up").first.get_attribute("d") or ""
     return path.count("M") > 110
 
 
-def subscriber(shown: Screen) -> None:
+def show_subscriber(window: Screen) -> None:
     # The list begins with the oldest sessions, which have much traffic.
-    shown.find("")
-    shown.page.get_by_role("cell", name="7", exact=True).locator("xpath=..").get_by_role("button").click()
-    expect(shown.page.locator("#record-fields")).to_contain_text("bit/s down, ")
-    expect(shown.page.locator("#record-fields")).not_to_contain_text("measuring")
+    window.find("")
+    window.page.get_by_role("cell", name="7", exact=True).locator("xpath=..").get_by_role("button").click()
+    expect(window.page.locator("#record-fields")).to_contain_text("bit/s down, ")
+    expect(window.page.locator("#record-fields")).not_to_contain_text("measuring")
 
 
-def take(shown: Screen, name: str) -> None:
-    shown.page.mouse.move(0, 0)
-    shown.page.screenshot(path=FOLDER / f"{name}.png", animations="disabled")
+def take_screenshot(window: Screen, name: str) -> None:
+    window.page.mouse.move(0, 0)
+    window.page.screenshot(path=SCREENSHOT_FOLDER / f"{name}.png", animations="disabled")
 
 
 def take_docs(api: Api, window: Screen) -> None:
@@ -85,7 +85,7 @@ def take_docs(api: Api, window: Screen) -> None:
     # The curl line has the token.
     page.evaluate(_WITHOUT_TOKEN)
     page.evaluate("scrollTo(0, 0)")
-    page.screenshot(path=FOLDER / "docs.png")
+    page.screenshot(path=SCREENSHOT_FOLDER / "docs.png")
 
 
 if __name__ == "__main__":

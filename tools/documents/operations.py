@@ -10,7 +10,7 @@ from typing import Any
 from tools.documents.pages import format_cell, join_paragraphs
 
 #: The page of each tag.
-PAGES = {
+PAGE_BY_TAG = {
     "login": "api",
     "docs": "api",
     "subscribers": "subscribers",
@@ -35,12 +35,12 @@ The page of an operation has its parameters, request, response and errors, and t
 examples of sessions, rates, routes and interfaces come from a running gateway: session 7 of the lab that
 `make run` starts. `/api/v1/docs` on a gateway can send the requests.
 """
-_ERRORS = """
+_COMMON_ERRORS = """
 An unknown path gets 404, and a method that the path does not have gets 405. All other errors are in the list
 of each operation.
 """
 #: Units of numbers, by a part of the name or the description. The first one that is found counts.
-_UNITS = (
+_UNIT_PATTERNS = (
     (r"^\w*(_at|_after|_before|_until|_since|deadline) |^(at|since) |epoch seconds", "epoch seconds"),
     (r"milliseconds|_ms ", "ms"),
     (r"bits per second|_bps ", "bit/s"),
@@ -56,10 +56,10 @@ _UNITS = (
     (r"\bbits\b|length of each", "bits"),
 )
 #: Highest number of values of an enumeration, and highest length of an example, that are shown.
-_SHOWN, _LONGEST_EXAMPLE = 6, 60
-_FORMATS = {"ipv4": "IPv4 address", "ipv6": "IPv6 address"}
+_MAX_SHOWN_VALUES, _LONGEST_EXAMPLE = 6, 60
+_FORMAT_NAMES = {"ipv4": "IPv4 address", "ipv6": "IPv6 address"}
 #: The columns after the name. A table leaves out those that are empty in each of its rows.
-_HEAD = ("meaning", "type", "unit", "may be", "range", "example")
+_TABLE_HEAD = ("meaning", "type", "unit", "may be", "range", "example")
 
 Schema = Mapping[str, Any]
 
@@ -69,7 +69,10 @@ def generate_pages(document: Mapping[str, Any]) -> dict[str, Iterator[str]]:
     reference = _Reference(document)
     return {
         "operations": reference.generate_index(),
-        **{f"operations/{page}": reference.generate_subject(page) for page in dict.fromkeys(PAGES.values())},
+        **{
+            f"operations/{page}": reference.generate_subject(page)
+            for page in dict.fromkeys(PAGE_BY_TAG.values())
+        },
     }
 
 
@@ -87,16 +90,16 @@ class _Reference:
                     for method, operation in methods.items():
                         if tag["name"] in operation.get("tags", ()):
                             title = f"{method.upper()} {path}" if where == "paths" else f"Webhook {path}"
-                            page = PAGES[tag["name"]]
+                            page = PAGE_BY_TAG[tag["name"]]
                             self._operations.setdefault(page, []).append((title, operation))
         #: The page of each record: the first one that has it.
-        self._home: dict[str, str] = {}
+        self._page_by_record: dict[str, str] = {}
         for page, operations in self._operations.items():
             for _, operation in operations:
                 for name in self._list_records(operation):
-                    self._home.setdefault(name, page)
+                    self._page_by_record.setdefault(name, page)
         for name in self._list_records(document["components"]["responses"]):
-            self._home.setdefault(name, "operations")
+            self._page_by_record.setdefault(name, "operations")
 
     def generate_index(self) -> Iterator[str]:
         yield "# Operations\n\n" + format_paragraph(_INTRODUCTION)
@@ -106,7 +109,7 @@ class _Reference:
             for title, operation in operations
         )
         yield format_table(("operation", "requires", "function"), rows) + "\n"
-        yield "## Errors\n\n" + format_paragraph(_ERRORS)
+        yield "## Errors\n\n" + format_paragraph(_COMMON_ERRORS)
         statuses: dict[str, tuple[str, str]] = {}
         for methods in self._document["paths"].values():
             for operation in methods.values():
@@ -153,7 +156,7 @@ class _Reference:
             yield " ".join(facts) + "\n\n"
 
     def _generate_records(self, page: str) -> Iterator[str]:
-        names = sorted(name for name, home in self._home.items() if home == page)
+        names = sorted(name for name, record_page in self._page_by_record.items() if record_page == page)
         if names:
             yield "## Records\n\n"
         for name in names:
@@ -190,13 +193,13 @@ class _Reference:
         whole = self._resolve(schema)
         name = schema.get("$ref", "").rpartition("/")[2]
         if choices := [each for each in whole.get("enum", ()) if each is not None]:
-            shown = ", ".join(format_code(str(each)) for each in choices[:_SHOWN])
-            return shown + (", ..." if len(choices) > _SHOWN else "")
+            shown = ", ".join(format_code(str(each)) for each in choices[:_MAX_SHOWN_VALUES])
+            return shown + (", ..." if len(choices) > _MAX_SHOWN_VALUES else "")
         if name and "properties" in whole:
-            home = self._home[name]
-            return f"[{name}]({'' if home == page else f'{home}.md'}#{_make_anchor(name)})"
-        if whole.get("format") in _FORMATS:
-            return _FORMATS[whole["format"]]
+            record_page = self._page_by_record[name]
+            return f"[{name}]({'' if record_page == page else f'{record_page}.md'}#{_make_anchor(name)})"
+        if whole.get("format") in _FORMAT_NAMES:
+            return _FORMAT_NAMES[whole["format"]]
         if kinds := _list_kinds(whole):
             return " or ".join(dict.fromkeys(self._describe_type(page, each) for each in kinds))
         if "const" in whole:
@@ -235,7 +238,7 @@ class _Reference:
 
 
 def _format_field_table(title: str, rows: Sequence[Sequence[str]]) -> str:
-    head = (title, *_HEAD)
+    head = (title, *_TABLE_HEAD)
     shown = [place for place in range(len(head)) if any(row[place] for row in rows)]
     return format_table([head[place] for place in shown], ([row[place] for place in shown] for row in rows))
 
@@ -270,7 +273,7 @@ def _is_nullable(schema: Schema) -> bool:
 
 def _find_unit(name: str, schema: Schema, meaning: str) -> str:
     text = f"{name} {meaning}".lower()
-    return schema.get("x-unit") or next((unit for form, unit in _UNITS if re.search(form, text)), "")
+    return schema.get("x-unit") or next((unit for form, unit in _UNIT_PATTERNS if re.search(form, text)), "")
 
 
 def _describe_range(schema: Schema) -> str:
