@@ -12,7 +12,7 @@ from gateway_contract.base.logs import mask_text
 USER, ROLE = "gateway_api.user", "gateway_api.role"
 
 #: Paths that monitors poll, with or without a token. A successful poll is logged at debug.
-_POLLED = (
+_POLLED_PATHS = (
     "/api/v1/health",
     "/api/v1/system/health",
     "/api/v1/system/status",
@@ -21,15 +21,15 @@ _POLLED = (
 )
 #: Header of the live page's polls. Any client can send this header, so some paths are always logged at info.
 _POLL_HEADER = "HTTP_X_POLL"
-_NEVER_POLLED = ("/api/v1/subscribers", "/api/v1/system/config", "/api/v1/audit")
+_ALWAYS_LOGGED_PATHS = ("/api/v1/subscribers", "/api/v1/system/config", "/api/v1/audit")
 
 #: The header with the id of a request, in the response too.
-REQUEST_ID = "X-Request-ID"
+REQUEST_ID_HEADER = "X-Request-ID"
 
 _YEAR_SECONDS = 365 * 86_400
 
 
-def make_guards(*, tls: bool) -> dict[str, str]:
+def make_security_headers(*, tls: bool) -> dict[str, str]:
     """Return the headers that restrict browsers and caches. Some responses replace the header
     Cache-Control."""
     return {
@@ -42,7 +42,7 @@ def make_guards(*, tls: bool) -> dict[str, str]:
 
 def find_request_id(headers: Iterable[tuple[str, str]]) -> str | None:
     """Return the request id from the headers of a response."""
-    return next((value for name, value in headers if name == REQUEST_ID), None)
+    return next((value for name, value in headers if name == REQUEST_ID_HEADER), None)
 
 
 def make_log_fields(
@@ -70,9 +70,9 @@ def _mask_path(path: str) -> str:
     return quote(mask_text(path), safe="/:@*", encoding="latin-1")
 
 
-def choose_level(environ: dict[str, Any], status: int) -> int:
+def choose_log_level(environ: dict[str, Any], status: int) -> int:
     """Return the level of an access log line: debug for a successful poll, because polls are frequent."""
     is_read = environ.get("REQUEST_METHOD") in ("GET", "HEAD") and (status < 300 or status == 304)
     path = environ.get("PATH_INFO")
-    is_poll = path in _POLLED or (_POLL_HEADER in environ and path not in _NEVER_POLLED)
+    is_poll = path in _POLLED_PATHS or (_POLL_HEADER in environ and path not in _ALWAYS_LOGGED_PATHS)
     return logging.DEBUG if is_read and is_poll else logging.INFO

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 #: Seconds until the next attempt after an error of a core that lacks a method. A new core may have the
 #: method.
-UNTIL_ANOTHER_CORE_SECONDS = 60.0
+MISSING_METHOD_RETRY_SECONDS = 60.0
 
 
 def repeat(
@@ -40,7 +40,7 @@ def repeat(
             log.log(logging.DEBUG if has_failed else level, "cannot %s: %s", what, error)
             has_failed = True
             if isinstance(error, CoreLacksMethod):
-                wait = UNTIL_ANOTHER_CORE_SECONDS
+                wait = MISSING_METHOD_RETRY_SECONDS
         except Exception:
             if fault is None:
                 raise

@@ -22,47 +22,49 @@ from gateway_contract.base.variables import (
 _RECOMMENDED_SECRET_BYTES = 32
 
 #: Prefixes of keys that PyJWT rejects: public keys have been mistaken for secrets (CVE-2017-11424).
-_ANOTHER_KEY = re.compile(rb"-----BEGIN |---- BEGIN |^\s*(ssh|ecdsa)-")
+_FOREIGN_KEY_PATTERN = re.compile(rb"-----BEGIN |---- BEGIN |^\s*(ssh|ecdsa)-")
 
-_SECRET = "SVC_API_SECRET"  # noqa: S105 - its name
+_SECRET_VARIABLE = "SVC_API_SECRET"  # noqa: S105 - its name
 #: Variable that contains the folder of systemd's LoadCredential=.
-_CREDENTIALS = "CREDENTIALS_DIRECTORY"
+_CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
 
-_BIND = re.compile(r"(\[[^\s\[\]]+\]|[^\s:\[\]]*):[0-9]{1,5}", re.ASCII)
-_PREFIX = "GATEWAY_API_"
+_BIND_PATTERN = re.compile(r"(\[[^\s\[\]]+\]|[^\s:\[\]]*):[0-9]{1,5}", re.ASCII)
+_VARIABLE_PREFIX = "GATEWAY_API_"
 #: Variables that both profiles accept, as they share one file.
-KNOWN = frozenset(name for name in NAMES if name.startswith(_PREFIX))
+KNOWN = frozenset(name for name in NAMES if name.startswith(_VARIABLE_PREFIX))
 
 
 def _check_names(environment: Mapping[str, str]) -> None:
     """Raise BadSetting if the name of a variable is misspelled: the setting would silently have its
     default."""
-    unknown = sorted(name for name in environment if name.startswith(_PREFIX) and name not in KNOWN)
+    unknown = sorted(name for name in environment if name.startswith(_VARIABLE_PREFIX) and name not in KNOWN)
     if unknown:
         raise BadSetting("; ".join(map(_describe_unknown, unknown)))
 
 
 def _describe_unknown(name: str) -> str:
-    known = [each.removeprefix(_PREFIX) for each in sorted(KNOWN)]
-    nearest = difflib.get_close_matches(name.removeprefix(_PREFIX).upper(), known, n=1)
-    return f"{name} is not a known variable" + (f"; did you mean {_PREFIX}{nearest[0]}?" if nearest else "")
+    known = [each.removeprefix(_VARIABLE_PREFIX) for each in sorted(KNOWN)]
+    nearest = difflib.get_close_matches(name.removeprefix(_VARIABLE_PREFIX).upper(), known, n=1)
+    return f"{name} is not a known variable" + (
+        f"; did you mean {_VARIABLE_PREFIX}{nearest[0]}?" if nearest else ""
+    )
 
 
 def _check_bind(environment: Mapping[str, str]) -> None:
     """Raise BadSetting if GATEWAY_API_BIND is not an address and a port: gunicorn would choose a port
     itself."""
-    chosen = value(environment, "GATEWAY_API_BIND")
-    if not _BIND.fullmatch(chosen):
+    text = value(environment, "GATEWAY_API_BIND")
+    if not _BIND_PATTERN.fullmatch(text):
         raise BadSetting(
-            f"GATEWAY_API_BIND must be ADDRESS:PORT, such as 10.255.0.1:8443 or [::1]:8443, not {chosen!r}"
+            f"GATEWAY_API_BIND must be ADDRESS:PORT, such as 10.255.0.1:8443 or [::1]:8443, not {text!r}"
         )
 
 
 def _read_audit_mebibytes(environment: Mapping[str, str]) -> int:
-    chosen = value(environment, "GATEWAY_API_AUDIT_MEBIBYTES")
-    if not re.fullmatch("[0-9]{1,4}", chosen, re.ASCII) or not 1 <= int(chosen) <= 1024:
-        raise BadSetting(f"GATEWAY_API_AUDIT_MEBIBYTES must be 1 to 1024, not {chosen!r}")
-    return int(chosen)
+    text = value(environment, "GATEWAY_API_AUDIT_MEBIBYTES")
+    if not re.fullmatch("[0-9]{1,4}", text, re.ASCII) or not 1 <= int(text) <= 1024:
+        raise BadSetting(f"GATEWAY_API_AUDIT_MEBIBYTES must be 1 to 1024, not {text!r}")
+    return int(text)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Settings:
     webhook_certificates: str | None = None
     #: Folder of the audit log, and the maximum bytes of each of its two trails.
     audit: Path = Path("/var/lib/gateway-api/audit")
-    audit_size: int = 64 << 20
+    max_audit_bytes: int = 64 << 20
     #: Folder of the alternative profile's audit log, which is read together with this profile's.
     token_audit: Path | None = None
     profile: Profile = USERS
@@ -151,7 +153,7 @@ class Settings:
             certificate=Path(value(environment, "GATEWAY_API_CERTIFICATE")),
             webhook_certificates=value(environment, "GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
             audit=Path(environment.get(f"{profile.prefix}_AUDIT") or state / "audit"),
-            audit_size=_read_audit_mebibytes(environment) << 20,
+            max_audit_bytes=_read_audit_mebibytes(environment) << 20,
             token_audit=Path(value(environment, "GATEWAY_API_TOKEN_AUDIT")) if has_users else None,
             beyond_loopback=not has_users
             and choice(environment, "GATEWAY_API_TOKEN_BEYOND_LOOPBACK", "yes", "no") == "yes",
@@ -161,24 +163,26 @@ class Settings:
 def has_secret(environment: Mapping[str, str]) -> bool:
     """Return True if a variable or a credential contains the secret."""
     credential = _find_credential(environment)
-    return bool(environment.get(_SECRET)) or (credential is not None and credential.exists())
+    return bool(environment.get(_SECRET_VARIABLE)) or (credential is not None and credential.exists())
 
 
 def _read_secret(environment: Mapping[str, str]) -> bytes:
-    secret = os.fsencode(environment.get(_SECRET, ""))
+    secret = os.fsencode(environment.get(_SECRET_VARIABLE, ""))
     credential = _find_credential(environment)
     if not secret and credential is not None:
         try:
             secret = credential.read_bytes().removeprefix(BOM_UTF8).strip()
         except OSError as error:
-            raise BadSetting(f"{_SECRET} is not set, and the credential can't be read: {error}") from error
+            raise BadSetting(
+                f"{_SECRET_VARIABLE} is not set, and the credential can't be read: {error}"
+            ) from error
     if not secret:
-        raise BadSetting(f"{_SECRET} is not set")
-    if _ANOTHER_KEY.search(secret):
-        raise BadSetting(f"{_SECRET} is a key of another kind: HS256 signs with any other text")
+        raise BadSetting(f"{_SECRET_VARIABLE} is not set")
+    if _FOREIGN_KEY_PATTERN.search(secret):
+        raise BadSetting(f"{_SECRET_VARIABLE} is a key of another kind: HS256 signs with any other text")
     return secret
 
 
 def _find_credential(environment: Mapping[str, str]) -> Path | None:
-    folder = environment.get(_CREDENTIALS)
+    folder = environment.get(_CREDENTIALS_VARIABLE)
     return Path(folder) / "secret" if folder else None

@@ -12,7 +12,7 @@ T = TypeVar("T")
 _context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
-def forget() -> None:
+def clear_error_queue() -> None:
     """Empty the error queue of this thread, after a failed call of OpenSSL.
 
     Python 3.13 leaves the error of a failed system call in the queue:
@@ -24,16 +24,16 @@ def forget() -> None:
         _context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True).do_handshake()
 
 
-def forget_after(call: Callable[P, T]) -> Callable[P, T]:
+def clear_errors_after(call: Callable[P, T]) -> Callable[P, T]:
     """Return a function that makes a call of OpenSSL, and empties the error queue if the call fails. The
     error of the call is raised."""
 
     @functools.wraps(call)
-    def call_and_forget(*arguments: P.args, **more: P.kwargs) -> T:
+    def call_and_clear(*arguments: P.args, **keywords: P.kwargs) -> T:
         try:
-            return call(*arguments, **more)
+            return call(*arguments, **keywords)
         except OSError:
-            forget()
+            clear_error_queue()
             raise
 
-    return call_and_forget
+    return call_and_clear

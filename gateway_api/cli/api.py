@@ -18,7 +18,7 @@ from gateway_contract.passwords import hash_password
 from gateway_contract.program import Group, run
 from gateway_contract.version import VERSION
 
-_PATH = click.Path(path_type=Path)
+_PATH_TYPE = click.Path(path_type=Path)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -65,9 +65,9 @@ def format_routes() -> str:
 
 
 @api.command("join-certificate")
-@click.argument("certificate", type=_PATH)
-@click.argument("key", type=_PATH)
-@click.argument("pair", type=_PATH)
+@click.argument("certificate", type=_PATH_TYPE)
+@click.argument("key", type=_PATH_TYPE)
+@click.argument("pair", type=_PATH_TYPE)
 def join_certificate(certificate: Path, key: Path, pair: Path) -> None:
     """Write certificate and key to a file, if they match."""
     load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
@@ -86,7 +86,7 @@ def rescue_group() -> None:
 @rescue_group.command()
 def enable() -> None:
     """Set api.enabled to true."""
-    _run(partial(rescue.enable, os.environ))
+    _run_rescue(partial(rescue.enable, os.environ))
 
 
 @rescue_group.command()
@@ -94,19 +94,19 @@ def enable() -> None:
 @click.option("--create-admin", is_flag=True, help="create the user with the role admin, if there is none")
 def password(user: str, create_admin: bool) -> None:
     """Set the password of a user, read without echo or from standard input."""
-    _run(partial(rescue.set_password, os.environ, user, _ask_password, create=create_admin))
+    _run_rescue(partial(rescue.set_password, os.environ, user, _ask_password, create=create_admin))
 
 
 @rescue_group.command()
 def undo() -> None:
     """Undo the last commit: the configuration before it runs again."""
-    _run(partial(rescue.undo, os.environ))
+    _run_rescue(partial(rescue.undo, os.environ))
 
 
-def _run(act: Callable[[], str]) -> None:
+def _run_rescue(rescue_action: Callable[[], str]) -> None:
     """Run a rescue command, and print its result."""
     try:
-        sys.stdout.write(f"{act()}\n")
+        sys.stdout.write(f"{rescue_action()}\n")
     except (EOFError, KeyboardInterrupt):
         sys.stderr.write("\n")
         raise click.Abort("; the audit log shows whether it took effect") from None

@@ -24,18 +24,20 @@ _ORGANIZATION = "gateway-api self-signed"
 _TIMEOUT_SECONDS = 60
 
 
-class NoCertificate(GatewayApiError):
+class OpensslFailed(GatewayApiError):
     """Error of openssl. The text is its reason."""
 
 
 def ensure(certificate: Path, key: Path, name: str) -> bool:
     """Create the certificate for a host name if it is missing or incomplete, and the key if there is no
-    complete key. Return True if a certificate was created. Raises NoCertificate and OSError."""
+    complete key. Return True if a certificate was created. Raises OpensslFailed and OSError."""
     if not _is_complete(key):
         # Removed first: a power cut must not leave the certificate of another key.
         certificate.unlink(missing_ok=True)
         durable.sync(certificate.parent)
-        durable.replace(key, _call("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"))
+        durable.replace(
+            key, _run_openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
+        )
     if _is_complete(certificate):
         return False
     _sign(certificate, key, name)
@@ -44,7 +46,7 @@ def ensure(certificate: Path, key: Path, name: str) -> bool:
 
 def renew(certificate: Path, key: Path, name: str) -> bool:
     """Renew a certificate that this module created and that expires soon. The key stays the same. Return True
-    if the certificate was renewed. Raises NoCertificate and OSError."""
+    if the certificate was renewed. Raises OpensslFailed and OSError."""
     end = read_end(certificate)
     if not is_made_here(certificate) or (end is not None and end > time.time() + _RENEWAL_SECONDS):
         return False
@@ -53,17 +55,19 @@ def renew(certificate: Path, key: Path, name: str) -> bool:
 
 
 def is_made_here(certificate: Path) -> bool:
-    """Return True if this module created the certificate. Raises NoCertificate and OSError."""
-    output = _call("x509", "-noout", "-subject", "-nameopt", "RFC2253", given=certificate.read_bytes())
+    """Return True if this module created the certificate. Raises OpensslFailed and OSError."""
+    output = _run_openssl(
+        "x509", "-noout", "-subject", "-nameopt", "RFC2253", standard_input=certificate.read_bytes()
+    )
     subject = output.decode(errors="replace").strip().removeprefix("subject=")
     return f"O={_ORGANIZATION}" in subject.split(",")
 
 
 def is_authority(certificate: Path) -> bool:
-    """Return True if a certificate is self-signed and can sign other certificates. Raises NoCertificate and
+    """Return True if a certificate is self-signed and can sign other certificates. Raises OpensslFailed and
     OSError."""
     # Without the constraint CA:FALSE, clients that trust a self-signed certificate treat it as an authority.
-    text = _call("x509", "-noout", "-text", given=certificate.read_bytes())
+    text = _run_openssl("x509", "-noout", "-text", standard_input=certificate.read_bytes())
     return is_self_signed(certificate) and b"CA:FALSE" not in text
 
 
@@ -73,15 +77,15 @@ def _sign(certificate: Path, key: Path, name: str) -> None:
         "basicConstraints=critical,CA:FALSE",
         "keyUsage=critical,digitalSignature",
         "extendedKeyUsage=serverAuth",
-        f"subjectAltName={','.join(f'DNS:{one}' for one in names)},IP:127.0.0.1,IP:::1",
+        f"subjectAltName={','.join(f'DNS:{each}' for each in names)},IP:127.0.0.1,IP:::1",
     )
-    made = _call(
+    pem = _run_openssl(
         *("req", "-x509", "-new", "-key", "/dev/stdin", "-days", str(DAYS)),
         *("-subj", f"/O={_ORGANIZATION}/CN={name}"),
         *(word for extension in extensions for word in ("-addext", extension)),
-        given=key.read_bytes(),
+        standard_input=key.read_bytes(),
     )
-    durable.replace(certificate, made, mode=0o644)
+    durable.replace(certificate, pem, mode=0o644)
 
 
 def _is_complete(path: Path) -> bool:
@@ -89,19 +93,19 @@ def _is_complete(path: Path) -> bool:
     return path.exists() and b"-----END " in path.read_bytes()
 
 
-def _call(*arguments: str, given: bytes = b"") -> bytes:
-    """Run openssl, and return its output. openssl gets keys through pipes only. Raises NoCertificate."""
+def _run_openssl(*arguments: str, standard_input: bytes = b"") -> bytes:
+    """Run openssl, and return its output. openssl gets keys through pipes only. Raises OpensslFailed."""
     if shutil.which("openssl") is None:
-        raise NoCertificate("openssl is not installed; it is needed to make a certificate")
-    done = subprocess.run(
+        raise OpensslFailed("openssl is not installed; it is needed to make a certificate")
+    result = subprocess.run(
         ["openssl", *arguments],
-        input=given,
+        input=standard_input,
         # With the machine's own configuration, openssl would create a CA certificate.
         env={**os.environ, "OPENSSL_CONF": os.devnull},
         capture_output=True,
         timeout=_TIMEOUT_SECONDS,
         check=False,
     )
-    if done.returncode:
-        raise NoCertificate(f"openssl {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout
+    if result.returncode:
+        raise OpensslFailed(f"openssl {arguments[0]}: {result.stderr.decode(errors='replace').strip()}")
+    return result.stdout

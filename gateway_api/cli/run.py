@@ -33,7 +33,7 @@ from gateway_contract.passwords import hash_password
 
 _Process: TypeAlias = "subprocess.Popen[bytes]"
 
-_FACTORY = Path(__file__).parents[2] / "etc" / "factory.json"
+_FACTORY_FILE = Path(__file__).parents[2] / "etc" / "factory.json"
 _START_SECONDS = 60.0
 #: Time for each of the two programs to end after Ctrl-C, in seconds. Then the program is killed.
 _STOP_SECONDS = 2.5
@@ -105,7 +105,7 @@ class RunFolder:
             passwords = {user: secrets.token_urlsafe(12) for user in ("admin", "operator")}
             durable.replace(self._passwords, json.dumps(passwords).encode())
         if not self.factory.exists():
-            document = json.loads(_FACTORY.read_text())
+            document = json.loads(_FACTORY_FILE.read_text())
             document["radius"]["secret"] = secrets.token_urlsafe(16)
             document["api"]["users"] = [
                 {"username": user, "password_hash": hash_password(password), "role": user}
@@ -182,13 +182,13 @@ def run(port: int, sessions: int, arrivals: float, workers: int, state: Path) ->
     }
     programs = (
         ("core daemon", partial(start, core), folder.core_socket.exists),
-        ("API", partial(start, api, api_environment), partial(_api_responds, port, folder.certificate)),
+        ("API", partial(start, api, api_environment), partial(_is_api_ready, port, folder.certificate)),
     )
     running: dict[str, _Process] = {}
     try:
         for name, start_program, is_ready in programs:
             running[name] = start_program()
-            if not _becomes_ready(is_ready, running.values()):
+            if not _wait_until_ready(is_ready, running.values()):
                 where = "above" if output is None else f"in {folder.log}"
                 raise CannotRun(f"the {name} did not start; its output is {where}")
         folder.publish(url)
@@ -226,7 +226,7 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _becomes_ready(is_ready: Callable[[], bool], running: Iterable[_Process]) -> bool:
+def _wait_until_ready(is_ready: Callable[[], bool], running: Iterable[_Process]) -> bool:
     """Wait until the last started program is ready. Return False if any program ends, or after a minute."""
     deadline = time.monotonic() + _START_SECONDS
     while not is_ready():
@@ -236,7 +236,7 @@ def _becomes_ready(is_ready: Callable[[], bool], running: Iterable[_Process]) ->
     return True
 
 
-def _api_responds(port: int, certificate: Path) -> bool:
+def _is_api_ready(port: int, certificate: Path) -> bool:
     context = ssl.create_default_context(cafile=certificate)
     # By address: a machine may have no /etc/hosts with the name localhost.
     with closing(HTTPSConnection("127.0.0.1", port, timeout=5, context=context)) as connection:

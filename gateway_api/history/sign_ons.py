@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import gevent
 
-from gateway_api.base.retry import UNTIL_ANOTHER_CORE_SECONDS
+from gateway_api.base.retry import MISSING_METHOD_RETRY_SECONDS
 from gateway_api.history.database import (
     NUMBER_OF_TEXT,
     WRONG_FAILURE,
@@ -151,7 +151,7 @@ class SignOnRecorder:
                     if not self._warned:
                         LOG.warning("no failed sign-ons are recorded in the history: %s", error)
                     self._warned = True
-                    self._pause(UNTIL_ANOTHER_CORE_SECONDS)
+                    self._pause(MISSING_METHOD_RETRY_SECONDS)
 
     def _follow(self, writer: SignOnWriter, place: SignOnPlace) -> SignOnPlace:
         """Record failures up to the next gap, or until the file is replaced. Return the position after the

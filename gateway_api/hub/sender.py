@@ -91,7 +91,7 @@ class HubTlsSocket(ssl.SSLSocket):
                 except ssl.SSLWantWriteError:
                     event = select.POLLOUT
                 except OSError:
-                    tls_errors.forget()
+                    tls_errors.clear_error_queue()
                     raise
                 finally:
                     # `close` in between leaves no socket.

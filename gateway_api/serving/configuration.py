@@ -26,15 +26,15 @@ from gateway_contract.varlink.client import Client
 _log = logging.getLogger("gunicorn.error")
 
 #: Address and port at which the alternative profile listens; None before the first start.
-_listening: str | None = None
+_current_address: str | None = None
 
 
-class Off(GatewayApiError):
+class ProfileOff(GatewayApiError):
     """Error of a start: the running configuration disables the profile. The text says how to enable the
     profile."""
 
 
-class BadAddress(Off):
+class BadListenAddress(ProfileOff):
     """Error of a start: the profile cannot listen at the address of the running configuration."""
 
 
@@ -59,28 +59,28 @@ def make_settings(profile: Profile) -> dict[str, Any]:
         "control_socket_disable": True,
         # There is no proxy: X-Forwarded-For of a client is never used.
         "forwarded_allow_ips": "",
-        "on_reload": forget_configuration,
+        "on_reload": unload_configuration,
     }
 
 
-def forget_configuration(server: Any) -> None:
+def unload_configuration(server: Any) -> None:
     """Make gunicorn import its configuration again at a SIGHUP: Python would return the loaded module."""
     sys.modules.pop(server.cfg.config.removeprefix("python:"), None)
 
 
 def read_address(settings: Settings) -> str:
-    """Return the address and port of the running configuration, in gunicorn's format. Raises Off, BadAddress
-    and CoreUnavailable."""
+    """Return the address and port of the running configuration, in gunicorn's format. Raises ProfileOff,
+    BadListenAddress and CoreUnavailable."""
     with closing(Client(settings.core_socket)) as client:
         running = CoreClient(client).get_settings()
     if running.auth_token is None:
-        raise Off("the running configuration has no api.auth_token")
+        raise ProfileOff("the running configuration has no api.auth_token")
     try:
         listen = ip_address(running.listen_address)
     except ValueError as error:
         raise CoreUnavailable(f"the core's api.listen_address is no address: {error}") from error
     if not (listen.is_loopback or settings.beyond_loopback):
-        raise BadAddress(
+        raise BadListenAddress(
             f"api.listen_address {listen} is not a loopback address, and plain HTTP would show the token to"
             " everybody on the way; GATEWAY_API_TOKEN_BEYOND_LOOPBACK=yes allows it nevertheless"
         )
@@ -89,29 +89,29 @@ def read_address(settings: Settings) -> str:
 
 def choose_address(settings: Settings) -> str:
     """Return the address at which to listen, from the running configuration. At a reload, return the current
-    address if the new address cannot be used or the core is unavailable. Raises Off; at a start also
-    BadAddress and CoreUnavailable."""
-    global _listening
+    address if the new address cannot be used or the core is unavailable. Raises ProfileOff; at a start also
+    BadListenAddress and CoreUnavailable."""
+    global _current_address
     try:
-        found = read_address(settings)
+        address = read_address(settings)
         # At a start there is no check, because gunicorn tries several times.
-        if _listening not in (None, found):
-            _require_free(found)
-        _listening = found
-    except (BadAddress, CoreUnavailable) as error:
-        if _listening is None:
+        if _current_address not in (None, address):
+            _require_free_address(address)
+        _current_address = address
+    except (BadListenAddress, CoreUnavailable) as error:
+        if _current_address is None:
             raise
-        _log.error("cannot change the listen address, still listening at %s: %s", _listening, error)
-    return _listening
+        _log.error("cannot change the listen address, still listening at %s: %s", _current_address, error)
+    return _current_address
 
 
-def _require_free(place: str) -> None:
-    """Raise BadAddress if no process can listen at an address: gunicorn would close its current sockets
+def _require_free_address(address: str) -> None:
+    """Raise BadListenAddress if no process can listen at an address: gunicorn would close its current sockets
     first, and then end."""
-    host, _, port = place.rpartition(":")
+    host, _, port = address.rpartition(":")
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     try:
         socket.create_server((host.strip("[]"), int(port)), family=family).close()
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        raise BadAddress(f"cannot listen at {place}: {reason}; a restart may help") from error
+        raise BadListenAddress(f"cannot listen at {address}: {reason}; a restart may help") from error

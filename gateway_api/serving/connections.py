@@ -32,9 +32,9 @@ from gateway_contract.base.turns import give_way
 _log = logging.getLogger(__name__)
 
 #: Maximum bytes that are sent or read at once. They take 0.1 ms, or 0.3 ms with TLS.
-_PIECE_BYTES = 64 << 10
+_MAX_PIECE_BYTES = 64 << 10
 #: Maximum bytes of a response in the kernel that are not sent yet.
-_UNSENT_BYTES = 64 << 10
+_MAX_KERNEL_BYTES = 64 << 10
 #: Context of a wait inside another wait.
 _NO_WAIT = nullcontext()
 
@@ -66,17 +66,17 @@ class Limits:
     #: Bytes of a response for which its time limit grows by a second.
     rate: int = 32 << 10
     #: Maximum numbers of connections, without streams.
-    of_one_address: int = 1024
-    in_all: int = 4096
+    max_per_address: int = 1024
+    max_connections: int = 4096
     #: Additional connections for clients on this machine, while all other connections wait for the worker.
-    for_loopback: int = 64
+    loopback_reserve: int = 64
     #: Maximum bytes of responses in memory. A response that several clients share counts once.
-    unsent_bytes: int = 128 << 20
+    max_unsent_bytes: int = 128 << 20
 
-    def within(self, places: int) -> "Limits":
+    def limit_to(self, places: int) -> "Limits":
         """Return the limits for this total number of connections, including the connections for loopback."""
-        reserve = min(self.for_loopback, places // 8)
-        return replace(self, in_all=places - reserve, for_loopback=reserve)
+        reserve = min(self.loopback_reserve, places // 8)
+        return replace(self, max_connections=places - reserve, loopback_reserve=reserve)
 
 
 class NoRoom(GatewayApiError):
@@ -167,13 +167,13 @@ class Connections:
     def admit(self, address: str, end: Callable[[], None]) -> Connection:
         """Return a new connection. Other connections are ended if there is no room. Raises NoRoom."""
         network = identify_client(address)
-        if len(self._by_address[network]) >= self.limits.of_one_address:
+        if len(self._by_address[network]) >= self.limits.max_per_address:
             self._make_room(self._by_address[network])
-        if len(self._all) >= self.limits.in_all:
+        if len(self._all) >= self.limits.max_connections:
             self._make_room(self._all)
         is_loopback = network.startswith("127.") or network == identify_client("::1")
-        reserve = self.limits.for_loopback if is_loopback else 0
-        if len(self._all) >= self.limits.in_all + reserve:
+        reserve = self.limits.loopback_reserve if is_loopback else 0
+        if len(self._all) >= self.limits.max_connections + reserve:
             self._rejected += 1
             raise NoRoom
         connection = Connection(self, network, end)
@@ -186,16 +186,16 @@ class Connections:
         self._forget(connection)
         self._streams.discard(connection)
 
-    def end_late(self) -> Counter[Phase]:
+    def end_overdue(self) -> Counter[Phase]:
         """End the connections that are past their deadlines. Return the number of these connections in each
         phase."""
         now = self.clock()
-        late = [each for each in self._all if each.deadline is not None and now >= each.deadline]
-        phases = Counter(each.phase for each in late)
-        self._end(late)
+        overdue = [each for each in self._all if each.deadline is not None and now >= each.deadline]
+        phases = Counter(each.phase for each in overdue)
+        self._end(overdue)
         return phases
 
-    def take_rejected(self) -> int:
+    def take_rejection_count(self) -> int:
         """Return the number of connections that were rejected since the last call."""
         number, self._rejected = self._rejected, 0
         return number
@@ -216,7 +216,7 @@ class Connections:
         if not self._receivers[id(data)]:
             self._unsent_bytes += len(data)
         self._receivers[id(data)] += 1
-        while self._unsent_bytes > self.limits.unsent_bytes:
+        while self._unsent_bytes > self.limits.max_unsent_bytes:
             slow = [each for each in self._all if each.phase is Phase.RESPONSE]
             if len({id(each.unsent) for each in slow}) < 2:
                 # A single response may be larger than the limit.
@@ -253,9 +253,9 @@ class Connections:
 
     def _forget(self, connection: Connection) -> None:
         self._all.discard(connection)
-        of_address = self._by_address[connection.address]
-        of_address.discard(connection)
-        if not of_address:
+        same_address = self._by_address[connection.address]
+        same_address.discard(connection)
+        if not same_address:
             del self._by_address[connection.address]
 
 
@@ -270,15 +270,15 @@ class _WatchedSocket:
     def recv(self, size: int, *more: Any) -> bytes:
         with self.connection.wait_for_body() if self.connection else nullcontext():
             # gunicorn reads up to a megabyte of a body, and copies the remaining bytes for each piece.
-            return cast(bytes, super().recv(min(size, _PIECE_BYTES), *more))  # type: ignore[misc]
+            return cast(bytes, super().recv(min(size, _MAX_PIECE_BYTES), *more))  # type: ignore[misc]
 
     def sendall(self, data: bytes) -> None:
         with self.connection.wait_for_receiver(data) if self.connection else nullcontext():
-            for start in range(0, len(data), _PIECE_BYTES):
+            for start in range(0, len(data), _MAX_PIECE_BYTES):
                 if start:
                     # Otherwise a fast client would block all other requests.
                     give_way()
-                piece = memoryview(data)[start : start + _PIECE_BYTES]
+                piece = memoryview(data)[start : start + _MAX_PIECE_BYTES]
                 # gevent's `sendall` looks up the size of the kernel's buffer first. Most responses are short.
                 sent: int = self.send(piece)  # type: ignore[attr-defined]
                 if sent < len(piece):
@@ -292,9 +292,9 @@ class PlainSocket(_WatchedSocket, socket.socket):  # type: ignore[misc]
 class TlsSocket(_WatchedSocket, SSLSocket):  # type: ignore[misc]
     """Socket of a client over TLS."""
 
-    do_handshake = tls_errors.forget_after(SSLSocket.do_handshake)
-    read = tls_errors.forget_after(SSLSocket.read)
-    send = tls_errors.forget_after(SSLSocket.send)
+    do_handshake = tls_errors.clear_errors_after(SSLSocket.do_handshake)
+    read = tls_errors.clear_errors_after(SSLSocket.read)
+    send = tls_errors.clear_errors_after(SSLSocket.send)
 
 
 def take_over(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:
@@ -302,7 +302,7 @@ def take_over(client: socket.socket, context: ssl.SSLContext | None) -> PlainSoc
     is a TLS context, otherwise a `PlainSocket`."""
     if client.family != socket.AF_UNIX:
         # The kernel would buffer megabytes for a client that does not read, and no deadline would notice.
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_KERNEL_BYTES)
     if context is None:
         return PlainSocket(client.family, client.type, client.proto, fileno=client.detach())
     return cast(TlsSocket, context.wrap_socket(client, server_side=True, do_handshake_on_connect=False))

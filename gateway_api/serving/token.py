@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway_api.audit.log import prepare_folder
 from gateway_api.base.settings import TOKEN, Settings
-from gateway_api.serving.configuration import Off, choose_address, forget_configuration, make_settings
+from gateway_api.serving.configuration import ProfileOff, choose_address, make_settings, unload_configuration
 from gateway_api.serving.worker import prepare_arbiter
 
 # Imported for the workers, which inherit the application.
@@ -21,7 +21,7 @@ globals().update(make_settings(TOKEN))
 
 try:
     bind = choose_address(Settings.from_environment(os.environ, TOKEN))
-except (Off, BadSetting) as error:
+except (ProfileOff, BadSetting) as error:
     sys.stderr.write(f"the alternative profile is off: {error}\n")
     sys.exit(STATUS_OF_OFF)
 except GatewayApiError as error:
@@ -29,7 +29,7 @@ except GatewayApiError as error:
 
 
 def on_starting(server: Any) -> None:
-    forget_configuration(server)
+    unload_configuration(server)
     prepare_arbiter(server)
     try:
         prepare_folder(Settings.from_environment(os.environ, TOKEN).audit)

@@ -22,10 +22,10 @@ from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.base.settings import USERS, Settings, has_secret
 from gateway_api.history import sessions as history
 from gateway_api.hub import service as hub
-from gateway_api.serving.configuration import forget_configuration, make_settings
+from gateway_api.serving.configuration import make_settings, unload_configuration
 from gateway_api.serving.worker import (
     find_used_pids,
-    has_forked,
+    has_all_workers,
     is_expiry_logged,
     list_listener_descriptors,
     prepare_arbiter,
@@ -47,20 +47,20 @@ keyfile = value(os.environ, "GATEWAY_API_KEY")
 
 
 def on_starting(server: Any) -> None:
-    forget_configuration(server)
+    unload_configuration(server)
     prepare_arbiter(server)
     try:
-        _prepare()
-        _load_pair(server.cfg)
+        _prepare_shared_resources()
+        _load_certificate(server.cfg)
     except GatewayApiError as error:
         server.log.critical("cannot start the gateway API: %s", error)
         sys.exit(1)
 
 
 def on_reload(server: Any) -> None:
-    forget_configuration(server)
+    unload_configuration(server)
     try:
-        _load_pair(server.cfg)
+        _load_certificate(server.cfg)
     except BadSetting as error:
         server.log.error("the reload keeps the former TLS certificate: %s", error)
 
@@ -69,19 +69,19 @@ def when_ready(server: Any) -> None:
     keep_loaded()
     # gunicorn calls this function at a start, not at a reload: the hub must not start twice.
     try:
-        hub.start(Settings.from_environment(os.environ), partial(_has_forked, weakref.ref(server)))
+        hub.start(Settings.from_environment(os.environ), partial(_has_all_workers, weakref.ref(server)))
         # After the hub, which fails to start if another service uses the folder.
-        counters.delete_former()
+        counters.delete_former_files()
     except (GatewayApiError, OSError) as error:
         server.log.critical("cannot start the gateway API: %s", error)
         sys.exit(1)
 
 
-def _has_forked(server: weakref.ref[Any]) -> bool:
+def _has_all_workers(server: weakref.ref[Any]) -> bool:
     # A thread of the hub calls this function. After a fork, the objects of such a thread stay in memory
     # forever: with the arbiter, a worker would keep its application, and would never close the login ledger.
     arbiter = server()
-    return arbiter is None or has_forked(arbiter)
+    return arbiter is None or has_all_workers(arbiter)
 
 
 def pre_fork(server: Any, worker: Any) -> None:
@@ -98,14 +98,14 @@ def post_fork(server: Any, worker: Any) -> None:
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    # Not at the top: see `_prepare`.
+    # Not at the top: see `_prepare_shared_resources`.
     from prometheus_client import multiprocess
 
     try:
         multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
     except OSError as error:
         server.log.error("cannot remove the event streams of an ended worker from the metrics: %s", error)
-    counters.forget(worker.pid)
+    counters.forget_worker(worker.pid)
 
 
 def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext:
@@ -118,7 +118,7 @@ def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext
     return context
 
 
-def _load_pair(config: Any) -> None:
+def _load_certificate(config: Any) -> None:
     """Load the certificate and its key, for the workers that are forked from now on. Raises BadSetting."""
     if not config.certfile:
         return
@@ -129,7 +129,7 @@ def _load_pair(config: Any) -> None:
         raise BadSetting(f"{names}, {config.certfile} and {config.keyfile}: {error}") from error
 
 
-def _prepare() -> None:
+def _prepare_shared_resources() -> None:
     """Prepare everything that the workers share: the secret, the folders and databases, and the OpenAPI
     document. Must be called before the first fork. Raises BadSetting."""
     readiness.take_over()

@@ -60,7 +60,7 @@ _access = logging.getLogger("gunicorn.access")
 readiness = Readiness()
 
 #: Interval at which a worker checks the deadlines of clients and whether it has to stop, in seconds.
-_LOOK_SECONDS = 0.25
+_CHECK_INTERVAL_SECONDS = 0.25
 #: At a stop, seconds to wait for the next request after a response, and for the first request of a
 #: connection.
 _LINGER_SECONDS, _LINGER_NEW_SECONDS = 0.5, 2.0
@@ -70,7 +70,7 @@ _FINISH_SECONDS = 35.0
 _RECORD_SECONDS = 0.5
 
 #: Status code and phrase of each error of gunicorn.
-_STATUSES = (
+_STATUS_BY_ERROR = (
     (errors.LimitRequestLine, "414 URI Too Long"),
     (errors.LimitRequestHeaders, "431 Request Header Fields Too Large"),
     (errors.UnsupportedTransferCoding, "501 Not Implemented"),
@@ -81,24 +81,24 @@ _STATUSES = (
 _UNKNOWN_CODING = "Unsupported Transfer-Encoding"
 
 #: RFC 3986 section 3.2: a name or an IPv4 address, or an IPv6 address in brackets; a port is optional.
-_HOST = re.compile(
+_HOST_PATTERN = re.compile(
     r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::(?P<port>[0-9]{0,5}))?"
 )
 _MAX_PORT = 65535
 
 #: Maximum bytes of a body that are sent together with the header. A TLS record has up to 16 KiB.
-_SHORT_BODY_BYTES = 15 << 10
+_MAX_SHORT_BODY_BYTES = 15 << 10
 #: Bytes of a discarded body that are read at once.
-_PIECE_BYTES = 64 << 10
+_MAX_PIECE_BYTES = 64 << 10
 
 #: Folder that always exists, and in which files can be created (shm_overview(7)).
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - gunicorn's file has no name
 
 #: Signals for which a worker installs its own handlers.
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1}
+_WORKER_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1}
 
 
-class _Settings:
+class _SettingsCache:
     """Cache of gunicorn's settings, which a worker never changes. gunicorn would look up settings 20 times in
     a request, with two calls each."""
 
@@ -114,7 +114,7 @@ class _Settings:
         return self._cfg is cfg
 
 
-class _Listener:
+class _ListenerName:
     """Name of a listening socket, which may be closed before its connections."""
 
     def __init__(self, listener: Any) -> None:
@@ -134,7 +134,7 @@ class Response(wsgi.Response):  # type: ignore[misc]
         major, minor = self.req.version
         lines = [
             f"HTTP/{major}.{minor} {self.status}\r\n",
-            f"Date: {_date(int(time.time()))}\r\n",
+            f"Date: {_format_date(int(time.time()))}\r\n",
             f"Connection: {connection}\r\n",
         ]
         if self.chunked:
@@ -142,7 +142,7 @@ class Response(wsgi.Response):  # type: ignore[misc]
         return lines
 
     def write(self, data: bytes) -> None:
-        if self.headers_sent or len(data) != self.response_length or len(data) > _SHORT_BODY_BYTES:
+        if self.headers_sent or len(data) != self.response_length or len(data) > _MAX_SHORT_BODY_BYTES:
             super().write(data)
             return
         lines = [*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n"]
@@ -151,10 +151,10 @@ class Response(wsgi.Response):  # type: ignore[misc]
 
 
 #: The socket of the connection that this greenlet serves.
-_served: ContextVar[Any] = ContextVar("served")
+_current_socket: ContextVar[Any] = ContextVar("served")
 
 #: The time in the header Date, cached for one second.
-_date = lru_cache(1)(wsgi.util.http_date)
+_format_date = lru_cache(1)(wsgi.util.http_date)
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]
@@ -172,9 +172,9 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             log.error("cannot write the heartbeat file to %s, using %s", cfg.worker_tmp_dir, _SHARED_MEMORY)
             cfg.set("worker_tmp_dir", _SHARED_MEMORY)
         super().__init__(age, ppid, sockets, app, timeout, cfg, log)
-        self.cfg = _Settings(self.cfg)
+        self.cfg = _SettingsCache(self.cfg)
         limits = Limits()
-        limits = limits.within(max_clients(limits.in_all + limits.for_loopback))
+        limits = limits.limit_to(max_clients(limits.max_connections + limits.loopback_reserve))
         self._connections = Connections(time.monotonic, limits)
         self._context: ssl.SSLContext | None = None
         #: Id of the process whose counters this worker continues (`web/counters.py`), and whether this worker
@@ -185,7 +185,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         """Serve until the worker has to stop, and then finish the requests in progress."""
-        take_signals()
+        unblock_signals()
         gevent.get_hub().handle_error = _log_greenlet_error
         # Tracking where greenlets were spawned takes a kilobyte for each greenlet, and is not used.
         gevent.config.track_greenlet_tree = False
@@ -195,7 +195,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             self._context = ssl_context(self.cfg)
             self._context.sslsocket_class = TlsSocket
         servers = [
-            StreamServer(listener, handle=partial(self.handle, _Listener(listener)))
+            StreamServer(listener, handle=partial(self.handle, _ListenerName(listener)))
             for listener in self.sockets
         ]
         for server in servers:
@@ -204,8 +204,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             server.start()
         while self.alive:
             self.notify()
-            self._end_late()
-            gevent.sleep(_LOOK_SECONDS)
+            self._end_overdue()
+            gevent.sleep(_CHECK_INTERVAL_SECONDS)
         for server in servers:
             server.close()
         # A connection that was accepted just now is not counted yet.
@@ -215,7 +215,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         deadline = time.monotonic() + _FINISH_SECONDS
         while self._connections and time.monotonic() < deadline:
             self.notify()
-            self._end_late()
+            self._end_overdue()
             self._connections.end_without_request(_LINGER_SECONDS, _LINGER_NEW_SECONDS)
             gevent.sleep(_LINGER_SECONDS / 5)
         if self._connections:
@@ -238,7 +238,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             close_at_once(sock)
             return
         sock.connection = connection
-        _served.set(sock)
+        _current_socket.set(sock)
         try:
             AsyncWorker.handle(self, listener, sock, addr)
         finally:
@@ -252,7 +252,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def timeout_ctx(self) -> AbstractContextManager[None]:
         """Return the context of the wait for the next request. The deadline of the connection ends the
         wait."""
-        sock = _served.get()
+        sock = _current_socket.get()
         _discard_body(sock)
         wait: AbstractContextManager[None] = sock.connection.wait_for_request()
         return wait
@@ -261,7 +261,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         """Serve a request as AsyncWorker does, but with the class Response of this module."""
         check_header(req)
         give_way()
-        began = datetime.now()
+        started_at = datetime.now()
         self.cfg.pre_request(self, req)
         response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, response_class=Response)
         environ["wsgi.multithread"] = True
@@ -275,7 +275,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         try:
             self._send(response, body)
         finally:
-            self.log.access(response, req, environ, datetime.now() - began)
+            self.log.access(response, req, environ, datetime.now() - started_at)
             self.cfg.post_request(self, req, environ, response)
         sock.body = req.body
         if response.should_close():
@@ -298,11 +298,13 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             if hasattr(body, "close"):
                 body.close()
 
-    def _end_late(self) -> None:
-        for phase, ended in self._connections.end_late().items():
-            _log.info("closed %d connections: the clients did not %s in time", ended, phase.value)
-        if rejected := self._connections.take_rejected():
-            _log.warning("rejected %d connections: all other connections have requests in progress", rejected)
+    def _end_overdue(self) -> None:
+        for phase, count in self._connections.end_overdue().items():
+            _log.info("closed %d connections: the clients did not %s in time", count, phase.value)
+        if rejections := self._connections.take_rejection_count():
+            _log.warning(
+                "rejected %d connections: all other connections have requests in progress", rejections
+            )
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         if isinstance(exc, gevent.GreenletExit):
@@ -349,7 +351,7 @@ class Log(Logger):  # type: ignore[misc]
         logs.install(format, self.error_log, self.access_log)
 
     def access(self, resp: Any, req: Any, environ: Any, request_time: timedelta) -> None:
-        level = http.choose_level(environ, resp.status_code)
+        level = http.choose_log_level(environ, resp.status_code)
         if not self.access_log.isEnabledFor(level):
             return
         fields = http.make_log_fields(
@@ -367,12 +369,12 @@ def prepare_arbiter(server: Any) -> None:
     `Readiness.take_over`."""
     raise_descriptor_limit()
     # Another arbiter may have started this one (SIGUSR2), by a fork.
-    take_signals()
+    unblock_signals()
     # Between the fork and `init_signals`, a worker has the handlers of the arbiter: a stop would have no
     # effect, and the arbiter would kill the worker after `graceful_timeout`. So signals wait until the worker
-    # has its own handlers, and calls `take_signals`.
-    hold = partial(signal.pthread_sigmask, signal.SIG_BLOCK, _SIGNALS)
-    os.register_at_fork(before=hold, after_in_parent=take_signals)
+    # has its own handlers, and calls `unblock_signals`.
+    block_signals = partial(signal.pthread_sigmask, signal.SIG_BLOCK, _WORKER_SIGNALS)
+    os.register_at_fork(before=block_signals, after_in_parent=unblock_signals)
     watchdog = Watchdog.of(os.environ)
     if watchdog is not None:
         _feed_watchdog(watchdog, server)
@@ -393,9 +395,9 @@ def _feed_watchdog(watchdog: Watchdog, server: Any) -> None:
     server.maybe_promote_master = beat_and_promote
 
 
-def take_signals() -> None:
+def unblock_signals() -> None:
     """Unblock the signals. Pending signals arrive now."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _WORKER_SIGNALS)
 
 
 def find_used_pids(arbiter: Any) -> set[int | None]:
@@ -409,7 +411,7 @@ def is_expiry_logged(arbiter: Any) -> bool:
     return any(worker.logs_expiry and worker.cfg.is_of(arbiter.cfg) for worker in arbiter.WORKERS.values())
 
 
-def has_forked(arbiter: Any) -> bool:
+def has_all_workers(arbiter: Any) -> bool:
     """Return True if the arbiter has started all of its workers."""
     return bool(len(arbiter.WORKERS) >= arbiter.num_workers)
 
@@ -437,7 +439,7 @@ def check_header(request: Any) -> None:
 
 @lru_cache(32)
 def _is_host(text: str) -> bool:
-    match = _HOST.fullmatch(text)
+    match = _HOST_PATTERN.fullmatch(text)
     if match is None or int(match["port"] or 0) > _MAX_PORT:
         return False
     if match["ipv6"] is None:
@@ -454,7 +456,7 @@ def _find_status(error: BaseException) -> str | None:
     the worker."""
     if isinstance(error, errors.InvalidHeader) and error.hdr == _UNKNOWN_CODING:
         return "501 Not Implemented"
-    return next((status for kind, status in _STATUSES if isinstance(error, kind)), None)
+    return next((status for kind, status in _STATUS_BY_ERROR if isinstance(error, kind)), None)
 
 
 def _log_greenlet_error(context: object, kind: Any, error: Any, trace: Any) -> None:
@@ -472,8 +474,8 @@ def _make_last_response(status: str, request_id: str, *, tls: bool) -> tuple[str
     headers = {
         "Connection": "close",
         "Content-Type": "application/json",
-        http.REQUEST_ID: request_id,
-        **http.make_guards(tls=tls),
+        http.REQUEST_ID_HEADER: request_id,
+        **http.make_security_headers(tls=tls),
         "Content-Length": str(len(body)),
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -488,5 +490,5 @@ def _discard_body(sock: PlainSocket | TlsSocket) -> None:
     # A body with a length says when it is read to its end, a chunked one only when it is read once more.
     if body is None or (isinstance(body.reader, LengthReader) and not body.reader.length):
         return
-    while not body.failed and body.read(_PIECE_BYTES):
+    while not body.failed and body.read(_MAX_PIECE_BYTES):
         pass

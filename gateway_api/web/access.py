@@ -20,15 +20,15 @@ from gateway_api.web.services import get_services, get_user_services
 from gateway_contract.base.errors import CoreUnavailable, Disabled, NotAllowed, NotAuthenticated
 
 _ADMIN = "admin"
-_NO_TOKEN = "The running configuration has no api.auth_token"  # noqa: S105 - a sentence
+_NO_TOKEN_MESSAGE = "The running configuration has no api.auth_token"  # noqa: S105 - a sentence
 #: Seconds to wait for the core's reply if a caller has access without the core.
-_SHORT_TIMEOUT = 0.2
+_SHORT_TIMEOUT_SECONDS = 0.2
 #: Header in each request of the live page, and its value.
 _PAGE_HEADER, _PAGE_VALUE = "X-Gateway-Page", "1"
 #: Start of the cookie's name: no other host and no plain HTTP can set it (RFC 6265bis section 4.1.3.2).
 _COOKIE_PREFIX = "__Host-gateway"
-_COOKIE: dict[str, Any] = {"secure": True, "httponly": True, "samesite": "Strict"}
-_PORT_OF_HOST = re.compile(r":([0-9]+)$")
+_COOKIE_ATTRIBUTES: dict[str, Any] = {"secure": True, "httponly": True, "samesite": "Strict"}
+_HOST_PORT_PATTERN = re.compile(r":([0-9]+)$")
 
 
 class Access(Enum):
@@ -60,7 +60,7 @@ def require_access(access: Access, *, without_core: bool = False) -> None:
         case Access.OPEN:
             _require_enabled()
         case Access.ANY_ROLE | Access.ADMIN:
-            role = _identify(without_core)
+            role = _identify_caller(without_core)
             if access is Access.ADMIN and role != _ADMIN:
                 raise NotAllowed
 
@@ -74,25 +74,25 @@ def find_claims() -> Claims | None:
     return None
 
 
-def keep_in_browser(token: str | None) -> None:
+def set_token_cookie(token: str | None) -> None:
     """Store the token in a cookie of the browser until the browser is closed; None deletes the cookie. Does
     nothing for requests that do not come from the live page."""
 
     def set_cookie(response: Response) -> Response:
         if token is None:
-            response.delete_cookie(_make_cookie_name(), **_COOKIE)
+            response.delete_cookie(_make_cookie_name(), **_COOKIE_ATTRIBUTES)
         else:
-            response.set_cookie(_make_cookie_name(), token, **_COOKIE)
+            response.set_cookie(_make_cookie_name(), token, **_COOKIE_ATTRIBUTES)
         return response
 
     if _is_from_page():
         after_this_request(set_cookie)
 
 
-def _identify(without_core: bool) -> str:
+def _identify_caller(without_core: bool) -> str:
     """Record the caller in the request, and return the caller's role."""
     try:
-        return _identify_user(without_core) if _has_users() else _identify_token_holder()
+        return _identify_user(without_core) if _is_users_profile() else _identify_token_holder()
     except NotAuthenticated:
         # All callers get the same response while the API is disabled.
         with suppress(CoreUnavailable):
@@ -101,7 +101,7 @@ def _identify(without_core: bool) -> str:
 
 
 def _require_enabled() -> None:
-    if not _has_users():
+    if not _is_users_profile():
         _read_static_token()
     elif not get_services().access.get_access(None).enabled:
         raise Disabled
@@ -113,11 +113,11 @@ def _read_static_token() -> str:
     if not settings.enabled:
         raise Disabled
     if settings.auth_token is None:
-        raise Disabled(_NO_TOKEN)
+        raise Disabled(_NO_TOKEN_MESSAGE)
     return settings.auth_token
 
 
-def _has_users() -> bool:
+def _is_users_profile() -> bool:
     return get_services().profile is USERS
 
 
@@ -125,7 +125,7 @@ def _identify_user(without_core: bool) -> str:
     """Record the user of the request's token in the request, and return the user's role."""
     request = get_request()
     claims = get_user_services().tokens.read(_read_user_token(request))
-    timeout = _SHORT_TIMEOUT if without_core else None
+    timeout = _SHORT_TIMEOUT_SECONDS if without_core else None
     try:
         settings = get_services().access.get_access(claims.sub, timeout=timeout)
     except CoreUnavailable:
@@ -139,7 +139,7 @@ def _identify_user(without_core: bool) -> str:
     if rejection is not None:
         raise NotAuthenticated(rejection)
     request.claims = claims
-    request.identify(claims.sub, claims.role)
+    request.set_caller(claims.sub, claims.role)
     return claims.role
 
 
@@ -148,7 +148,7 @@ def _identify_token_holder() -> str:
     request = get_request()
     if not is_static_token(_read_bearer_token(request), _read_static_token()):
         raise NotAuthenticated("another token")
-    request.identify(STATIC_AUTHOR, _ADMIN)
+    request.set_caller(STATIC_AUTHOR, _ADMIN)
     return _ADMIN
 
 
@@ -180,5 +180,5 @@ def _is_from_page() -> bool:
 def _make_cookie_name() -> str:
     # A browser shares the cookies of a host between all ports. Behind tunnels, several gateways have the same
     # host name.
-    port = _PORT_OF_HOST.search(request.host)
+    port = _HOST_PORT_PATTERN.search(request.host)
     return f"{_COOKIE_PREFIX}-{port[1] if port else 443}"

@@ -28,7 +28,7 @@ from gateway_api.web.routes import (
     system,
     token_profile,
 )
-from gateway_api.web.services import EXTENSION, UserServices, WorkerServices
+from gateway_api.web.services import EXTENSION_NAME, UserServices, WorkerServices
 from gateway_contract.base.process import keep_loaded, return_large_objects
 
 #: `etc/routes.txt` lists their routes, with the access to each.
@@ -86,13 +86,13 @@ class Application(Flask):
 
     def stop(self) -> None:
         """End the event streams. Called when the worker stops."""
-        services: WorkerServices = self.extensions[EXTENSION]
+        services: WorkerServices = self.extensions[EXTENSION_NAME]
         if isinstance(services, UserServices):
             services.streams.close()
 
     def end(self) -> None:
         """Close the audit log. Called after the last request of the worker."""
-        services: WorkerServices = self.extensions[EXTENSION]
+        services: WorkerServices = self.extensions[EXTENSION_NAME]
         services.audit.close()
 
 
@@ -132,7 +132,7 @@ def create_app(services: WorkerServices | None = None) -> Application:
     app = Application()
     if services is None:
         return _add_routes(app, USERS)
-    app.extensions[EXTENSION] = services
+    app.extensions[EXTENSION_NAME] = services
     errors.install(app)
     # Hooks run in this order before a request, and from the last to the first after it: metrics get the whole
     # time of a request, and metrics and the audit log the final status.

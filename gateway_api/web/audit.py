@@ -14,7 +14,7 @@ from flask import Flask, Response
 
 from gateway_api.audit.record import AuditEntry, derive_result, describe_session, mask_secrets
 from gateway_api.base import http
-from gateway_api.web.operation import make_template
+from gateway_api.web.operation import make_path_template
 from gateway_api.web.request import SAFE_METHODS, ApiRequest, get_request
 from gateway_api.web.services import get_services
 from gateway_contract.base import logs
@@ -58,7 +58,7 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
     request.is_recorded = True
     role = request.environ.get(http.ROLE)
     result = "unanswered" if request.is_unanswered else derive_result(status)
-    noted = mask_secrets({"before": request.before, "after": request.after})
+    values = mask_secrets({"before": request.before, "after": request.after})
     record = AuditEntry(
         at=round(time.time(), 3),
         user=request.user or _find_claimed_user(request),
@@ -67,23 +67,23 @@ def _record(request: ApiRequest, status: int | None, message: str | None) -> Non
         request_id=request.id,
         method=request.method,
         action=request.endpoint or "",
-        route=make_template(request.url_rule.rule) if request.url_rule else None,
+        route=make_path_template(request.url_rule.rule) if request.url_rule else None,
         path=mask_text(request.path),
         status=status,
         result=result,
-        message=None if message is None else message + describe_session(**noted),
+        message=None if message is None else message + describe_session(**values),
         body=_mask_body(request, refused=result != "done"),
         call_id=request.call_id if result == "unanswered" else None,
-        **noted,
+        **values,
     )
     try:
         get_services().audit.add(record)
     except AuditUnavailable as error:
-        more = logs.make_extra(request_id=request.id, **{logs.RECORD: record.text()})
+        extra = logs.make_extra(request_id=request.id, **{logs.RECORD: record.text()})
         _log.critical(
             "a change is not in the audit log, only this log line has its record: %s",
             error,
-            extra=more,
+            extra=extra,
         )
 
 
@@ -93,20 +93,20 @@ def _find_claimed_user(request: ApiRequest) -> str | None:
     name = (request.body or {}).get("username")
     if not isinstance(name, str):
         return None
-    if request.names_user is None:
+    if request.has_known_username is None:
         try:
-            request.names_user = get_services().core.check_access([name]).user(name) is not None
+            request.has_known_username = get_services().core.check_access([name]).user(name) is not None
         except GatewayApiError:
-            request.names_user = False
-    return name if request.names_user else None
+            request.has_known_username = False
+    return name if request.has_known_username else None
 
 
 def _mask_body(request: ApiRequest, *, refused: bool) -> Any:
-    sent = request.body
-    if sent is None:
+    raw_body = request.body
+    if raw_body is None:
         # A body that does not match its schema may have a secret anywhere.
         return None
-    body = mask_secrets(sent, refused=refused)
+    body = mask_secrets(raw_body, refused=refused)
     if "username" in body:
         body["username"] = _find_claimed_user(request) or MASK
     return body

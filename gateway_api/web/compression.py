@@ -27,12 +27,12 @@ else:
 #: Minimum size of a compressed body. Below this size, compression saves less than its headers take.
 MIN_BYTES = 1024
 #: Maximum size of a body that is compressed in the event loop. A larger body is compressed on a thread.
-MAX_BYTES_IN_LOOP = 64 << 10
+MAX_LOOP_BYTES = 64 << 10
 #: Maximum time that a long body waits for the thread. Afterwards the body is sent uncompressed.
 MAX_WAIT_SECONDS = 0.05
 
 #: RFC 9110 section 8.4.1.3.
-_ALIASES = {"x-gzip": "gzip"}
+_CODING_ALIASES = {"x-gzip": "gzip"}
 #: Encoder of each content coding, in the order of preference. zlib writes the format of gzip if 16 is added
 #: to the bits of the window: 15 bits, for 32 KiB.
 _ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
@@ -58,7 +58,7 @@ class Compressor:
     def __init__(self) -> None:
         # Not the threads of gevent's hub: logins occupy these threads with bcrypt.
         self._thread = gevent.get_hub().threadpool_class(1)
-        self._turn = BoundedSemaphore(1)
+        self._semaphore = BoundedSemaphore(1)
 
     def compress(self, response: Response) -> Response:
         """Compress a response if it is long enough and the client accepts compression. Return the
@@ -79,33 +79,36 @@ class Compressor:
         if coding is None or len(plain) < MIN_BYTES:
             return plain
         encode = _ENCODERS[coding]
-        if len(plain) <= MAX_BYTES_IN_LOOP:
+        if len(plain) <= MAX_LOOP_BYTES:
             return Body(encode(plain.data), coding)
-        if not self._turn.acquire(timeout=MAX_WAIT_SECONDS):
+        if not self._semaphore.acquire(timeout=MAX_WAIT_SECONDS):
             return plain
         try:
             return Body(on_thread(self._thread, encode, plain.data), coding)
         finally:
-            self._turn.release()
+            self._semaphore.release()
 
 
 def choose_coding() -> str | None:
     """Return the content coding for the client of the current request, or None for an uncompressed
     response."""
-    return choose_accepted(request.headers.get("Accept-Encoding", ""))
+    return negotiate_coding(request.headers.get("Accept-Encoding", ""))
 
 
 @lru_cache(64)
-def choose_accepted(accepted: str) -> str | None:
+def negotiate_coding(accept_encoding: str) -> str | None:
     """Return the best content coding for an Accept-Encoding header (RFC 9110 section 12.5.3). Return None if
     the client accepts no coding or prefers an uncompressed response. A malformed weight counts as 0. Only a
     client that names zstd gets zstd: many clients that send `*` cannot decode zstd."""
-    weights = {_ALIASES.get(name, name): weight for name, weight in parse_accept_header(accepted.lower())}
-    others = weights.get("*", 0.0)
-    weights.setdefault("gzip", others)
+    weights = {
+        _CODING_ALIASES.get(name, name): weight
+        for name, weight in parse_accept_header(accept_encoding.lower())
+    }
+    default_weight = weights.get("*", 0.0)
+    weights.setdefault("gzip", default_weight)
     coding = max(_ENCODERS, key=lambda name: weights.get(name, 0.0))
     weight = weights.get(coding, 0.0)
-    return coding if weight > 0 and weight >= weights.get("identity", others) else None
+    return coding if weight > 0 and weight >= weights.get("identity", default_weight) else None
 
 
 def add_coding_headers(response: Response, coding: str | None) -> Response:

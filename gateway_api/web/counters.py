@@ -24,7 +24,7 @@ FILE_BYTES = {"histogram": 3 << 20, "counter": 1 << 16, "gauge_max": 1 << 12, "g
 
 # A byte for each worker, by its process id: 1 if the worker does not count. All processes that are forked
 # after the import share this memory. A file would not do, as the disk may be full.
-_without_room = mmap.mmap(-1, mmap.PAGESIZE)
+_workers_without_space = mmap.mmap(-1, mmap.PAGESIZE)
 
 
 def prepare(folder: Path) -> None:
@@ -38,7 +38,7 @@ def prepare(folder: Path) -> None:
             raise
 
 
-def delete_former() -> None:
+def delete_former_files() -> None:
     """Delete the counter files of the last run. A file that cannot be deleted is logged, and its counts stay
     in the metrics."""
     for file in Path(os.environ[_FOLDER_VARIABLE]).glob("*"):
@@ -50,21 +50,21 @@ def delete_former() -> None:
             )
 
 
-def find_ended_worker(known: Container[int | None]) -> int | None:
-    """Return the id of a process that has left counter files and that is not in `known`; None if there is no
-    such process."""
+def find_ended_worker(used_pids: Container[int | None]) -> int | None:
+    """Return the id of a process that has left counter files and that is not in `used_pids`; None if there is
+    no such process."""
     pids = (int(file.stem.rpartition("_")[2]) for file in Path(os.environ[_FOLDER_VARIABLE]).glob("*.db"))
-    return next((pid for pid in pids if pid not in known), None)
+    return next((pid for pid in pids if pid not in used_pids), None)
 
 
-def prepare_worker(ended: int | None) -> None:
-    """Take over the counter files of the ended process `ended`, and create missing files. Without disk space,
-    log an error: then this worker does not count."""
+def prepare_worker(ended_pid: int | None) -> None:
+    """Take over the counter files of the ended process `ended_pid`, and create missing files. Without disk
+    space, log an error: then this worker does not count."""
     folder, pid = Path(os.environ[_FOLDER_VARIABLE]), os.getpid()
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         for kind, size in FILE_BYTES.items():
-            own, former = folder / f"{kind}_{pid}.db", folder / f"{kind}_{ended}.db"
+            own, former = folder / f"{kind}_{pid}.db", folder / f"{kind}_{ended_pid}.db"
             if own.exists():
                 # An earlier process with the same id has left the file.
                 continue
@@ -73,15 +73,15 @@ def prepare_worker(ended: int | None) -> None:
             else:
                 _make_file(own, size)
     except OSError as error:
-        _without_room[pid % mmap.PAGESIZE] = 1
+        _workers_without_space[pid % mmap.PAGESIZE] = 1
         LOG.error("cannot create the counter files of a worker, the metrics lack its counts: %s", error)
 
 
 def _make_file(file: Path, size: int) -> None:
     draft = file.with_suffix(".new")
     try:
-        with draft.open("wb") as made:
-            os.posix_fallocate(made.fileno(), 0, size)
+        with draft.open("wb") as stream:
+            os.posix_fallocate(stream.fileno(), 0, size)
         # A scrape fails on an empty file.
         draft.rename(file)
     finally:
@@ -91,14 +91,14 @@ def _make_file(file: Path, size: int) -> None:
 def has_room() -> bool:
     """Return True if this process counts: it has disk space for its counter files, or it is not a worker and
     counts in memory."""
-    return not _without_room[os.getpid() % mmap.PAGESIZE]
+    return not _workers_without_space[os.getpid() % mmap.PAGESIZE]
 
 
-def forget(pid: int) -> None:
+def forget_worker(pid: int) -> None:
     """Remove an ended worker from the workers without disk space."""
-    _without_room[pid % mmap.PAGESIZE] = 0
+    _workers_without_space[pid % mmap.PAGESIZE] = 0
 
 
 def count_workers_without_room() -> int:
     """Return the number of workers of this service that do not count, because they have no disk space."""
-    return sum(_without_room[:])
+    return sum(_workers_without_space[:])

@@ -20,7 +20,7 @@ from gateway_contract.base.logs import mask_text
 
 _log = logging.getLogger(__name__)
 
-_WEAK_TAG = (
+_WEAK_TAG_MESSAGE = (
     "If-Match has a weak entity tag (W/), which never matches (RFC 9110 section 13.1.1); a proxy may have "
     "made it weak, for example to compress the response. Send the tag without W/"
 )
@@ -37,7 +37,7 @@ def _respond_with_text(status: int) -> Callable[[errors.GatewayApiError], Respon
 
 def _report_stale(error: errors.Stale) -> Response:
     has_strong_tag = get_request().read_required_etags() != []
-    response = responses.make_error(412, str(error) if has_strong_tag else _WEAK_TAG)
+    response = responses.make_error(412, str(error) if has_strong_tag else _WEAK_TAG_MESSAGE)
     response.set_etag(error.etag)
     return response
 
@@ -53,13 +53,13 @@ def _report_busy(error: errors.CoreBusy) -> Response:
 
 
 def _log_and_hide(
-    message: Callable[[Any], str], logged: Callable[[Any], str] = str, **more: Any
+    message: Callable[[Any], str], log_text: Callable[[Any], str] = str, **more: Any
 ) -> Callable[[errors.GatewayApiError], Response]:
     """Return an exception handler that logs the reason, and responds with 500 and `message` instead of the
     reason."""
 
     def respond(error: errors.GatewayApiError) -> Response:
-        _log.error("%s failed: %s", _format_request_line(), logged(error), extra=make_log_extra())
+        _log.error("%s failed: %s", _format_request_line(), log_text(error), extra=make_log_extra())
         return responses.make_error(500, message(error), **more)
 
     return respond
@@ -70,7 +70,7 @@ def _report_unanswered(error: errors.CoreUnanswered) -> Response:
     return _log_and_hide(lambda _: "Core daemon unreachable")(error)
 
 
-_RESPONSES: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
+_HANDLERS: dict[type[errors.GatewayApiError], Callable[[Any], Response]] = {
     errors.Invalid: lambda error: responses.make_error(400, str(error), errors=error.problems),
     errors.NotAuthenticated: _make_challenge("Could not validate credentials"),
     errors.WrongCredentials: _make_challenge("Incorrect username or password"),
@@ -121,7 +121,7 @@ def _format_request_line() -> str:
 
 def install(app: Flask) -> None:
     """Register the handler of each exception type."""
-    for exception, respond in _RESPONSES.items():
+    for exception, respond in _HANDLERS.items():
         app.register_error_handler(exception, respond)
     app.register_error_handler(HTTPException, _report_http)
     app.register_error_handler(Exception, _report_unexpected)

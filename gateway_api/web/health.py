@@ -21,13 +21,13 @@ from gateway_contract.core_client import CoreClient
 
 #: Timeouts for calls of the core and the hub, in seconds. While neither of them replies, a response about
 #: their health still takes less than a second.
-_CORE_TIMEOUT, _HUB_TIMEOUT = 0.4, 0.3
+_CORE_TIMEOUT_SECONDS, _HUB_TIMEOUT_SECONDS = 0.4, 0.3
 
 _DAY_SECONDS = 86400
 #: Remaining days below which the state of the certificate is degraded. `gateway-api-setup` renews its own
 #: certificate 30 days before the end.
-_CERTIFICATE_DAYS = 21
-_FORMER_CERTIFICATE = (
+_MIN_CERTIFICATE_DAYS = 21
+_FORMER_CERTIFICATE_MESSAGE = (
     "The last reload kept the former TLS certificate: the log says why the new one or its key cannot be used."
 )
 #: Free percent of a file system below which its state is degraded, and below which it has failed.
@@ -40,14 +40,14 @@ _NEW_LEDGER_SECONDS = 3600.0
 @dataclass(frozen=True)
 class Host:
     """Resources of this machine that the API depends on. `certificate_end` is the time at which the served
-    certificate expires, in epoch seconds, or None if this time cannot be read. `keeps_former` is True if the
-    last reload could not use the new certificate or its key. `folders` maps the content of a folder to the
-    folder."""
+    certificate expires, in epoch seconds, or None if this time cannot be read. `is_former_pair` is
+    True if the last reload could not use the new certificate or its key. `folders` maps the content of a
+    folder to the folder."""
 
     certificate_end: float | None
     folders: Mapping[str, Path]
     clock: Callable[[], float] = time.time
-    keeps_former: bool = False
+    is_former_pair: bool = False
     ledger: Ledger | None = None
 
     @classmethod
@@ -57,7 +57,7 @@ class Host:
             "the audit log": settings.audit,
             "the counters": settings.runtime,
         }
-        return cls(SERVED.end, folders, keeps_former=SERVED.is_former, ledger=ledger)
+        return cls(SERVED.end, folders, is_former_pair=SERVED.is_former, ledger=ledger)
 
     @property
     def certificate_remaining(self) -> float | None:
@@ -66,9 +66,9 @@ class Host:
 
     def check(self) -> list[Dependency]:
         """Return the health of the certificate, the fullest disk, the counter files and the login ledger."""
-        disks = [_check_disk(holds, folder) for holds, folder in self.folders.items()]
-        found = [self._check_certificate(), min(disks, key=itemgetter(0))[1], _check_counters()]
-        return found if self.ledger is None else [*found, check_ledger(self.ledger)]
+        disks = [_check_disk(content, folder) for content, folder in self.folders.items()]
+        dependencies = [self._check_certificate(), min(disks, key=itemgetter(0))[1], _check_counters()]
+        return dependencies if self.ledger is None else [*dependencies, check_ledger(self.ledger)]
 
     def _check_certificate(self) -> Dependency:
         remaining = self.certificate_remaining
@@ -79,10 +79,10 @@ class Host:
             return Dependency("certificate", DependencyState.FAILED, "The TLS certificate has expired.")
         days = remaining / _DAY_SECONDS
         message = f"Days until the TLS certificate ends: {int(days)}."
-        if self.keeps_former:
-            message = f"{_FORMER_CERTIFICATE} {message}"
+        if self.is_former_pair:
+            message = f"{_FORMER_CERTIFICATE_MESSAGE} {message}"
         return _make_dependency(
-            "certificate", message, is_ok=days >= _CERTIFICATE_DAYS and not self.keeps_former
+            "certificate", message, is_ok=days >= _MIN_CERTIFICATE_DAYS and not self.is_former_pair
         )
 
 
@@ -90,7 +90,7 @@ def _make_dependency(name: str, message: str, *, is_ok: bool) -> Dependency:
     return Dependency(name, DependencyState.OK if is_ok else DependencyState.DEGRADED, message)
 
 
-def _check_disk(holds: str, folder: Path) -> tuple[float, Dependency]:
+def _check_disk(content: str, folder: Path) -> tuple[float, Dependency]:
     """Return the free percentage of the file system of a folder, and the health of the file system. The
     percentage is the lower one of free bytes and free files; it is -1 if the folder cannot be written."""
     try:
@@ -98,12 +98,12 @@ def _check_disk(holds: str, folder: Path) -> tuple[float, Dependency]:
         require_writable(folder)
     except OSError as error:
         verb = "written to" if is_unwritable(error) else "read"
-        message = f"The disk of {holds} cannot be {verb}: {error.strerror}."
+        message = f"The disk of {content} cannot be {verb}: {error.strerror}."
         return -1, Dependency("disk", DependencyState.FAILED, message)
     # Some file systems have no limit on the number of files: the total is 0.
-    parts = ((disk.f_bavail, disk.f_blocks), (disk.f_favail, disk.f_files))
-    percent = min((100 * free / total for free, total in parts if total), default=100.0)
-    message = f"{int(percent)} % of the disk of {holds} is free."
+    capacities = ((disk.f_bavail, disk.f_blocks), (disk.f_favail, disk.f_files))
+    percent = min((100 * free / total for free, total in capacities if total), default=100.0)
+    message = f"{int(percent)} % of the disk of {content} is free."
     if percent < _FAILED_PERCENT:
         return percent, Dependency("disk", DependencyState.FAILED, message)
     return percent, _make_dependency("disk", message, is_ok=percent >= _DEGRADED_PERCENT)
@@ -142,7 +142,7 @@ def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Depe
 def check_core(core: CoreClient) -> list[Dependency]:
     """Return the health of the core and of the core's dependencies."""
     try:
-        return describe_core(core.get_dependencies(timeout=_CORE_TIMEOUT))
+        return describe_core(core.get_dependencies(timeout=_CORE_TIMEOUT_SECONDS))
     except CoreUnavailable as error:
         return describe_core(error)
 
@@ -161,7 +161,7 @@ def describe_core(result: tuple[Dependency, ...] | CoreUnavailable) -> list[Depe
 
 def check_hub(hub: Hub) -> Dependency:
     try:
-        return describe_hub(hub.call(GetCounts(), timeout=_HUB_TIMEOUT))
+        return describe_hub(hub.call(GetCounts(), timeout=_HUB_TIMEOUT_SECONDS))
     except HubUnavailable:
         return describe_hub(None)
 

@@ -22,7 +22,7 @@ from prometheus_flask_exporter import PrometheusMetrics
 from gateway_api.hub.interface import GetCounts, Hub, WebhookCounts
 from gateway_api.web import counters, health
 from gateway_api.web.health import Host
-from gateway_api.web.operation import make_template
+from gateway_api.web.operation import make_path_template
 from gateway_api.web.request import get_request, make_log_extra
 from gateway_api.web.services import UserServices
 from gateway_contract.base.errors import CoreUnavailable, HubUnavailable
@@ -34,22 +34,22 @@ from gateway_contract.version import VERSION
 
 _log = logging.getLogger(__name__)
 
-_EXTENSION = "metrics"
+_EXTENSION_NAME = "metrics"
 
 #: Upper bounds of the histogram's buckets, in seconds: dense where most responses are, up to the longest
 #: response that is not a commit.
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1, 5)
 #: Time for which later scrapes get the same text, in seconds. Prometheus scrapes every 5 to 60 seconds.
-KEPT_SECONDS = 1.0
+CACHE_SECONDS = 1.0
 
-_REPAIRS = "Repairs of the data plane by the core"
-_DEMUX_REFUSALS = "First frames of subscribers that made no VLAN"
-_SPOOFED = "Packets that were dropped, because their source belongs to no session of their device"
-_BLOCKED = "Packets of subscribers to services of the gateway that are not theirs, and of DHCP servers"
-_SKIPPED = "Entries that the core could not read, and skipped"
+_REPAIRS_HELP = "Repairs of the data plane by the core"
+_DEMUX_REFUSALS_HELP = "First frames of subscribers that made no VLAN"
+_SPOOFED_HELP = "Packets that were dropped, because their source belongs to no session of their device"
+_BLOCKED_HELP = "Packets of subscribers to services of the gateway that are not theirs, and of DHCP servers"
+_SKIPPED_HELP = "Entries that the core could not read, and skipped"
 
 
-class Scrapes:
+class ScrapeCache:
     """Cache of the metrics text of a worker, which is created at most once a second.
 
     Adding up the counter files of all workers takes 10 to 25 ms of processor time, and a scrape requires no
@@ -59,15 +59,15 @@ class Scrapes:
     def __init__(self, make: Callable[[], str], clock: Callable[[], float]) -> None:
         self._make = make
         self._clock = clock
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
         self._text = ""
         self._made_at: float | None = None
 
     def read(self) -> str:
         """Return the text of the last second, or create a new text. Scrapes that arrive meanwhile wait for
         the new text."""
-        with self._one_at_a_time:
-            if self._made_at is None or self._clock() - self._made_at >= KEPT_SECONDS:
+        with self._lock:
+            if self._made_at is None or self._clock() - self._made_at >= CACHE_SECONDS:
                 self._text = self._make()
                 # The time after `make`: while the core does not reply, `make` takes seconds. With the time
                 # before `make`, each waiting scrape would create its own text.
@@ -105,8 +105,8 @@ def install(app: Flask, user_services: UserServices) -> None:
     def make_text() -> str:
         # On a thread, so that the event loop continues.
         try:
-            counted: str
-            counted, _ = on_thread(pool, exporter.generate_metrics)
+            counter_text: str
+            counter_text, _ = on_thread(pool, exporter.generate_metrics)
         except (OSError, ValueError) as error:
             # The folder does not exist, or a new worker has just taken over a file.
             _log.error(
@@ -114,26 +114,26 @@ def install(app: Flask, user_services: UserServices) -> None:
                 error,
                 extra=make_log_extra(),
             )
-            counted = ""
-        return generate_latest(state).decode() + counted + _add_former_counter(counted)
+            counter_text = ""
+        return generate_latest(state).decode() + counter_text + _format_former_counter(counter_text)
 
-    app.extensions[_EXTENSION] = Scrapes(make_text, time.monotonic)
+    app.extensions[_EXTENSION_NAME] = ScrapeCache(make_text, time.monotonic)
 
 
-def get_scrapes() -> Scrapes:
+def get_scrape_cache() -> ScrapeCache:
     """Return the cache for scrapes of the current worker."""
-    return cast(Scrapes, current_app.extensions[_EXTENSION])
+    return cast(ScrapeCache, current_app.extensions[_EXTENSION_NAME])
 
 
 def route(request: Request) -> str:
     """Return the path of the request's route, with names for its variable parts. The exporter names the label
     after this function."""
-    return "unmatched" if request.url_rule is None else make_template(request.url_rule.rule)
+    return "unmatched" if request.url_rule is None else make_path_template(request.url_rule.rule)
 
 
-def _add_former_counter(counted: str) -> str:
+def _format_former_counter(counter_text: str) -> str:
     """Return the text of a counter that former versions had. The counter stays for one release."""
-    lines = re.findall(r"^gateway_api_http_request_duration_seconds_count(.*\n)", counted, re.MULTILINE)
+    lines = re.findall(r"^gateway_api_http_request_duration_seconds_count(.*\n)", counter_text, re.MULTILINE)
     name = "gateway_api_http_requests"
     about = f"# HELP {name}_total Requests\n# TYPE {name}_total counter\n"
     return about + "".join(f"{name}_total{line}" for line in lines)
@@ -149,16 +149,16 @@ class _StateCollector(Collector):
         self._host = host
 
     def collect(self) -> Iterator[Metric]:
-        found = self._host.check()
+        dependencies = self._host.check()
         info = GaugeMetricFamily("gateway_api_build_info", "The version that runs", labels=["version"])
         info.add_metric([VERSION], 1)
         yield info
         try:
-            counts, told = self._core.call(GetStatistics()), self._core.get_dependencies()
+            counts, core_dependencies = self._core.call(GetStatistics()), self._core.get_dependencies()
             yield from self._describe_core(counts)
-            found += health.describe_core(told)
+            dependencies += health.describe_core(core_dependencies)
         except CoreUnavailable as error:
-            found += health.describe_core(error)
+            dependencies += health.describe_core(error)
             _log.error(
                 "cannot read the state of the core, a scrape lacks its metrics: %s",
                 error,
@@ -166,17 +166,17 @@ class _StateCollector(Collector):
             )
             yield GaugeMetricFamily("gateway_api_core_up", "Whether the core daemon replies", 0)
         try:
-            waiting = self._hub.call(GetCounts())
-            yield from self._describe_hub(waiting)
-            found.append(health.describe_hub(waiting))
+            hub_counts = self._hub.call(GetCounts())
+            yield from self._describe_hub(hub_counts)
+            dependencies.append(health.describe_hub(hub_counts))
         except HubUnavailable as error:
-            found.append(health.describe_hub(None))
+            dependencies.append(health.describe_hub(None))
             _log.error(
                 "cannot read the counts of the hub, a scrape lacks its metrics: %s",
                 error,
                 extra=make_log_extra(),
             )
-        yield from self._describe_dependencies(found)
+        yield from self._describe_dependencies(dependencies)
 
     def _describe_core(self, counts: Statistics) -> Iterator[Metric]:
         unavailable = len(counts.unavailable_sources)
@@ -194,11 +194,11 @@ class _StateCollector(Collector):
         refusals = {(each.reason,): each.frames for each in counts.demux_refusals}
         skipped = {(each.source, each.kind): each.entries for each in counts.skipped_entries}
         for name, text, labels, values in (
-            ("repairs", _REPAIRS, ["kind"], {(each.kind,): each.repairs for each in counts.repairs}),
-            ("demux_refusals", _DEMUX_REFUSALS, ["reason"], refusals),
-            ("spoofed_packets", _SPOOFED, ["trunk"], {(each.trunk,): each.spoofed for each in drops}),
-            ("blocked_packets", _BLOCKED, ["trunk"], {(each.trunk,): each.blocked for each in drops}),
-            ("skipped_entries", _SKIPPED, ["source", "kind"], skipped),
+            ("repairs", _REPAIRS_HELP, ["kind"], {(each.kind,): each.repairs for each in counts.repairs}),
+            ("demux_refusals", _DEMUX_REFUSALS_HELP, ["reason"], refusals),
+            ("spoofed_packets", _SPOOFED_HELP, ["trunk"], {(each.trunk,): each.spoofed for each in drops}),
+            ("blocked_packets", _BLOCKED_HELP, ["trunk"], {(each.trunk,): each.blocked for each in drops}),
+            ("skipped_entries", _SKIPPED_HELP, ["source", "kind"], skipped),
         ):
             yield _make_counter(f"gateway_core_{name}", text, values, labels)
         if (delays := counts.limit_delays) is not None:
@@ -225,18 +225,18 @@ class _StateCollector(Collector):
         ):
             yield _make_counter(f"gateway_api_{name}", text, values, labels)
 
-    def _describe_dependencies(self, found: Iterable[Dependency]) -> Iterator[Metric]:
+    def _describe_dependencies(self, dependencies: Iterable[Dependency]) -> Iterator[Metric]:
         states = GaugeMetricFamily(
             "gateway_dependency_state",
             "Health of a dependency: 0 ok or unused, 1 unknown, 2 degraded, 3 failed",
             labels=["dependency"],
         )
-        for dependency in found:
+        for dependency in dependencies:
             states.add_metric([dependency.name], dependency.state.severity)
         yield states
-        if (left := self._host.certificate_remaining) is not None:
+        if (remaining := self._host.certificate_remaining) is not None:
             text = "Time until the TLS certificate of the API ends"
-            yield GaugeMetricFamily("gateway_certificate_remaining_seconds", text, left)
+            yield GaugeMetricFamily("gateway_certificate_remaining_seconds", text, remaining)
 
 
 def _make_counter(name: str, text: str, values: Mapping[Any, float], labels: list[str]) -> Metric:

@@ -9,13 +9,13 @@ import msgspec
 from apispec import APISpec, BasePlugin
 from apispec.ext.marshmallow import MarshmallowPlugin
 
-from gateway_api.base.http import REQUEST_ID, make_guards
+from gateway_api.base.http import REQUEST_ID_HEADER, make_security_headers
 from gateway_api.hub.interface import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE, TIMEOUT
 from gateway_api.web.access import Access
 from gateway_api.web.operation import ApiOperation, Route
 from gateway_api.web.parse import MAX_BODY_BYTES
 from gateway_api.web.records import Error, InternalError, Refusal, RequestError, RoleRefusal
-from gateway_api.web.request import ENTITY_TAGS
+from gateway_api.web.request import ENTITY_TAGS_PATTERN
 from gateway_api.web.responses import EVENT_STREAM, JSON
 from gateway_contract.base.fields import ParsedField
 from gateway_contract.base.texts import MAX_ID
@@ -33,7 +33,7 @@ errors `{"status": "error", "message": ...}`; 401 and 403 are `{"detail": ...}`.
 rates bits per second. Later versions may add fields to responses."""
 
 #: Descriptions by resource.
-_TAGS = {
+_TAG_DESCRIPTIONS = {
     "login": "Log in and out.",
     "subscribers": "Subscriber sessions: list, inspect, disconnect, change their rates.",
     "history": "Sessions that are up or have ended, failed sign-ons, and what happened to subscribers.",
@@ -64,7 +64,7 @@ _ACCESS_TEXTS = {
     Access.ANY_ROLE: "Requires a token.",
     Access.ADMIN: "Requires the role admin.",
 }
-_SUCCESSES = {201: "Created.", 202: "Started."}
+_SUCCESS_DESCRIPTIONS = {201: "Created.", 202: "Started."}
 _ROLES_BY_ACCESS = {Access.ANY_ROLE: ["admin", "operator"], Access.ADMIN: ["admin"]}
 
 
@@ -88,12 +88,12 @@ def make_document(routes: Iterable[Route]) -> dict[str, Any]:
     requests.map_to_openapi_type(ParsedField, "string", None)  # type: ignore[no-untyped-call]
     scheme = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
     spec.components.security_scheme(_SECURITY_SCHEME, {**scheme, "description": "The token of a login."})
-    for name in _HEADERS:
+    for name in _RESPONSE_HEADERS:
         spec.components.header(name, _describe_header(name, required=True))
     _add_errors(spec)
     # A view may have several paths. Each path is an operation of its own, with its own id.
     ids: Counter[str] = Counter()
-    records = {record for _, record in _MESSAGES.values()}
+    records = {record for _, record in _WEBHOOK_MESSAGES.values()}
     for route in routes:
         operation = route.operation
         if operation.records is None:
@@ -102,17 +102,17 @@ def make_document(routes: Iterable[Route]) -> dict[str, Any]:
         id = route.name.replace(".", "_")
         ids[id] += 1
         id = id if ids[id] == 1 else f"{id}_{ids[id]}"
-        described = {"operationId": id, "tags": [route.resource], **_describe_operation(route)}
-        spec.path(route.path, operations={route.method.lower(): described})
-    for name, description in _TAGS.items():
+        definition = {"operationId": id, "tags": [route.resource], **_describe_operation(route)}
+        spec.path(route.path, operations={route.method.lower(): definition})
+    for name, description in _TAG_DESCRIPTIONS.items():
         spec.tag({"name": name, "description": description})
     _add_records(spec, records)
     spec.options["webhooks"] = _describe_deliveries()
     document = spec.to_dict()
     # Sorted, so that a diff of two documents shows only real changes.
     document["components"]["schemas"] = dict(sorted(document["components"]["schemas"].items()))
-    parts = ("openapi", "info", "servers", "security", "tags", "paths", "webhooks", "components")
-    document = {name: document[name] for name in parts}
+    member_order = ("openapi", "info", "servers", "security", "tags", "paths", "webhooks", "components")
+    document = {name: document[name] for name in member_order}
     _add_formats(document)
     return document
 
@@ -124,16 +124,16 @@ def _describe_operation(route: Route) -> dict[str, Any]:
     """Return the Operation Object of a route, without its id (OpenAPI 3.1 section 4.8.10)."""
     operation = route.operation
     access = operation.access
-    variables = [name for name in _VARIABLES if f"{{{name}}}" in route.path]
-    has_etag = "ETag" in operation.headers + operation.may_have
-    may_be_304 = route.method == "GET" and has_etag and operation.conditional
+    variables = [name for name in _PATH_PARAMETERS if f"{{{name}}}" in route.path]
+    has_etag = "ETag" in operation.headers + operation.optional_headers
+    may_be_304 = route.method == "GET" and has_etag and operation.is_conditional
     request_headers = [
         *([_IF_MATCH] if 412 in operation.errors else ()),
         *([_IF_NONE_MATCH] if may_be_304 else ()),
-        *([_LAST_EVENT_ID] if operation.events and operation.resumable else ()),
+        *([_LAST_EVENT_ID] if operation.events and operation.is_resumable else ()),
     ]
     parameters = [
-        *(_VARIABLES[name] for name in variables),
+        *(_PATH_PARAMETERS[name] for name in variables),
         *([{"in": "query", "schema": operation.query}] if operation.query is not None else ()),
         *request_headers,
     ]
@@ -152,42 +152,44 @@ def _describe_operation(route: Route) -> dict[str, Any]:
     }
     errors = {*operation.errors, *filter(has_error.get, has_error)}
     summary, _, more = operation.text.partition("\n\n")
-    described: dict[str, Any] = {
+    definition: dict[str, Any] = {
         "summary": summary.replace("\n", " "),
         "description": "\n\n".join(filter(None, (more, _ACCESS_TEXTS[access]))),
         # The document as a whole requires a token.
         **({"x-roles": _ROLES_BY_ACCESS[access]} if access in _ROLES_BY_ACCESS else {"security": []}),
     }
     if parameters:
-        described["parameters"] = parameters
+        definition["parameters"] = parameters
     if operation.body is not None:
         body = _refer_to(operation.body) if issubclass(operation.body, msgspec.Struct) else operation.body
         content = {JSON: {"schema": body}}
-        described["requestBody"] = {"required": not operation.optional, "content": content}
+        definition["requestBody"] = {"required": not operation.is_body_optional, "content": content}
     successes = {str(operation.status): _describe_success(operation)}
     if operation.preview is not None:
         content = {JSON: {"schema": _put_in_envelope([operation.preview])}}
         successes["200"] = {"description": "Done.", "headers": _refer_to_headers(), "content": content}
-    described["responses"] = successes | {str(status): _ERRORS[status].name for status in sorted(errors)}
-    return described
+    definition["responses"] = successes | {
+        str(status): _ERROR_RESPONSES[status].name for status in sorted(errors)
+    }
+    return definition
 
 
 def _describe_success(operation: ApiOperation) -> dict[str, Any]:
     return {
-        "description": _SUCCESSES.get(operation.status, "Done."),
-        "headers": _refer_to_headers(*operation.headers, optional=operation.may_have),
+        "description": _SUCCESS_DESCRIPTIONS.get(operation.status, "Done."),
+        "headers": _refer_to_headers(*operation.headers, optional=operation.optional_headers),
         "content": {operation.media_type: {"schema": _describe_body(operation)}},
     }
 
 
 def _describe_body(operation: ApiOperation) -> dict[str, Any]:
     if operation.media_type == EVENT_STREAM:
-        has_id = operation.resumable
+        has_id = operation.is_resumable
         return {"oneOf": [_describe_event(*event, has_id=has_id) for event in operation.events.items()]}
     if operation.media_type != JSON:
         return {"type": "string"}
     records = operation.records or ()
-    return _describe_any_of(records) if operation.bare else _put_in_envelope(records)
+    return _describe_any_of(records) if operation.is_bare else _put_in_envelope(records)
 
 
 def _describe_any_of(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
@@ -219,21 +221,21 @@ def _describe_event(name: str, record: type[msgspec.Struct], *, has_id: bool) ->
 # Deliveries to webhooks
 
 
-def _format(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     return f"{seconds:g} s" if seconds % 60 else f"{seconds / 60:g} min"
 
 
-_MESSAGES: dict[str, tuple[str, type[msgspec.Struct]]] = {
+_WEBHOOK_MESSAGES: dict[str, tuple[str, type[msgspec.Struct]]] = {
     **{name.value: (event.description, event.delivery) for name, event in EVENTS.items()},
     "webhook.test": ("A test, which an admin requested.", TestDelivery),
 }
-_FIRST_RETRIES, _LAST_RETRY = ", ".join(map(_format, RETRIES[:-1])), _format(RETRIES[-1])
-_RETRIES = (
-    f"Any 2xx within {_format(TIMEOUT)} acknowledges it. After any other result, a redirect too, the same "
-    f"bytes are sent again {_FIRST_RETRIES} and {_LAST_RETRY} after the end of the attempt before. After "
-    f"{PAUSE_AFTER} failures in a row the receiver is paused: messages that were not sent yet wait for "
-    f"{_format(SHORTEST_PAUSE)}; then one of them is sent, and each such failure doubles the wait, up to "
-    f"{_format(LONGEST_PAUSE)}. Any success ends the pause, and the others follow in order."
+_FIRST_RETRIES, _LAST_RETRY = ", ".join(map(_format_duration, RETRIES[:-1])), _format_duration(RETRIES[-1])
+_RETRY_DESCRIPTION = (
+    f"Any 2xx within {_format_duration(TIMEOUT)} acknowledges it. After any other result, a redirect too, "
+    f"the same bytes are sent again {_FIRST_RETRIES} and {_LAST_RETRY} after the end of the attempt before. "
+    f"After {PAUSE_AFTER} failures in a row the receiver is paused: messages that were not sent yet wait for "
+    f"{_format_duration(SHORTEST_PAUSE)}; then one of them is sent, and each such failure doubles the wait, "
+    f"up to {_format_duration(LONGEST_PAUSE)}. Any success ends the pause, and the others follow in order."
 )
 
 
@@ -246,14 +248,14 @@ def _describe_deliveries() -> dict[str, Any]:
                 # Not `webhooks`: generators of clients would make two files of this name.
                 "tags": ["deliveries"],
                 "summary": summary,
-                "description": _RETRIES,
+                "description": _RETRY_DESCRIPTION,
                 "security": [],
                 "parameters": _DELIVERY_HEADERS,
                 "requestBody": {"required": True, "content": {JSON: {"schema": _refer_to(record)}}},
                 "responses": {"2XX": {"description": "The receiver accepted it."}},
             }
         }
-        for name, (summary, record) in _MESSAGES.items()
+        for name, (summary, record) in _WEBHOOK_MESSAGES.items()
     }
 
 
@@ -293,7 +295,11 @@ def _refer_to(record: type[msgspec.Struct]) -> dict[str, str]:
 
 def _add_records(spec: APISpec, records: Iterable[type[msgspec.Struct]]) -> None:
     """Add the schemas of these records, of the error records, and of all records that they refer to."""
-    errors = (shared.record for shared in _ERRORS.values() if shared.record is not None)
+    errors = (
+        error_response.record
+        for error_response in _ERROR_RESPONSES.values()
+        if error_response.record is not None
+    )
     _, schemas = msgspec.json.schema_components([*records, *errors], ref_template=_REFERENCE)
     for component, schema in schemas.items():
         schema["description"] = " ".join(schema["description"].split())
@@ -309,8 +315,8 @@ def _add_records(spec: APISpec, records: Iterable[type[msgspec.Struct]]) -> None
 
 # Headers
 
-_HEADERS: dict[str, tuple[str, str | int]] = {
-    REQUEST_ID: (
+_RESPONSE_HEADERS: dict[str, tuple[str, str | int]] = {
+    REQUEST_ID_HEADER: (
         "The id of the request, from the client or generated; log lines have it, too.",
         "8a576e8995a64329bbe1797224eb4759",
     ),
@@ -327,13 +333,13 @@ _HEADERS: dict[str, tuple[str, str | int]] = {
 def _refer_to_headers(*names: str, optional: Iterable[str] = ()) -> dict[str, Any]:
     """Return references to these headers and to the headers of every response, and descriptions of the
     `optional` headers."""
-    given = (REQUEST_ID, *make_guards(tls=True), *names)
-    references: dict[str, Any] = {name: name for name in given}
+    header_names = (REQUEST_ID_HEADER, *make_security_headers(tls=True), *names)
+    references: dict[str, Any] = {name: name for name in header_names}
     return references | {name: _describe_header(name, required=False) for name in optional}
 
 
 def _describe_header(name: str, *, required: bool) -> dict[str, Any]:
-    description, example = _HEADERS[name]
+    description, example = _RESPONSE_HEADERS[name]
     schema = {"type": "integer" if isinstance(example, int) else "string", "examples": [example]}
     return {"description": description, "required": required, "schema": schema}
 
@@ -349,7 +355,7 @@ def _make_header(
 
 
 #: Variable parts of paths, by name.
-_VARIABLES = {
+_PATH_PARAMETERS = {
     name: {"in": "path", "name": name, "description": description, "schema": schema, "required": True}
     for name, description, schema in (
         ("id", "Session id.", {"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [7]}),
@@ -367,7 +373,7 @@ _IF_MATCH = _make_header(
     "Entity tag that the configuration must still have, or the response is 412; `*` is any "
     "(RFC 9110 section 13.1.1).",
     "*",
-    pattern=rf"^(?:[ \t]*\*[ \t]*|{ENTITY_TAGS})$",
+    pattern=rf"^(?:[ \t]*\*[ \t]*|{ENTITY_TAGS_PATTERN})$",
 )
 _IF_NONE_MATCH = _make_header(
     "If-None-Match",
@@ -403,7 +409,7 @@ class _ErrorResponse:
 
 
 #: By status. `web/errors.py` makes these responses.
-_ERRORS = {
+_ERROR_RESPONSES = {
     304: _ErrorResponse("NotModified", "`If-None-Match` names the current entity tag.", None, ("ETag",)),
     400: _ErrorResponse("BadRequest", "The request breaks a rule. Nothing was changed.", RequestError),
     401: _ErrorResponse("Unauthorized", "No valid token, or a wrong login.", Refusal, ("WWW-Authenticate",)),
@@ -436,8 +442,11 @@ _ERRORS = {
 
 
 def _add_errors(spec: APISpec) -> None:
-    for shared in _ERRORS.values():
-        described = {"description": shared.description, "headers": _refer_to_headers(*shared.headers)}
-        if shared.record is not None:
-            described["content"] = {JSON: {"schema": _refer_to(shared.record)}}
-        spec.components.response(shared.name, described)
+    for error_response in _ERROR_RESPONSES.values():
+        definition = {
+            "description": error_response.description,
+            "headers": _refer_to_headers(*error_response.headers),
+        }
+        if error_response.record is not None:
+            definition["content"] = {JSON: {"schema": _refer_to(error_response.record)}}
+        spec.components.response(error_response.name, definition)

@@ -25,7 +25,7 @@ from werkzeug.routing import RequestRedirect
 from gateway_api.web import responses
 from gateway_api.web.access import ANY_ROLE, Access, require_access
 from gateway_api.web.compression import Body, add_coding_headers, choose_coding
-from gateway_api.web.parse import SessionSegment, parse_body, parse_query, parse_variables
+from gateway_api.web.parse import SessionIdConverter, parse_body, parse_query, parse_variables
 from gateway_api.web.records import make_list_record
 from gateway_api.web.request import SAFE_METHODS, ApiRequest, get_request
 from gateway_api.web.responses import JSON
@@ -39,7 +39,7 @@ from gateway_contract.core_client import ListParts
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 
-_VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
+_VARIABLE_PATTERN = re.compile(r"<(?:\w+:)?(\w+)>")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Created(Generic[T]):
 
 
 #: Headers that come with what a view returns.
-_HEADERS: Mapping[Any, tuple[str, ...]] = {WithETag: ("ETag",), Created: ("Location",)}
+_HEADERS_BY_TYPE: Mapping[Any, tuple[str, ...]] = {WithETag: ("ETag",), Created: ("Location",)}
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class ApiOperation:
     query: type[Schema] | None = None
     body: type[Schema] | type[msgspec.Struct] | None = None
     #: Whether the body may be left out.
-    optional: bool = False
+    is_body_optional: bool = False
     #: Whether a user whose token is not revoked has access while the core does not reply.
     without_core: bool = False
     #: Possible structs of the envelope's data; by default the structs that the function returns.
@@ -100,20 +100,20 @@ class ApiOperation:
     status: int = 200
     media_type: str = JSON
     #: Whether the data has no envelope.
-    bare: bool = False
-    #: Structs of a stream's events by event name. Events of a `resumable` stream have ids.
+    is_bare: bool = False
+    #: Structs of a stream's events by event name. Events of a resumable stream have ids.
     events: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
-    resumable: bool = True
+    is_resumable: bool = True
     #: Response headers that neither every response nor the returned type has, and headers that only some
     #: responses of the operation have.
-    more_headers: tuple[str, ...] = ()
-    may_have: tuple[str, ...] = ()
+    extra_headers: tuple[str, ...] = ()
+    optional_headers: tuple[str, ...] = ()
     #: Error statuses that do not follow from the access and the request of the operation.
     errors: tuple[int, ...] = ()
     #: Whether a client that sends the current ETag gets 304.
-    conditional: bool = True
+    is_conditional: bool = True
     #: Whether the response may be compressed, because it contains no secret (`web/compression.py`).
-    compressed: bool = False
+    is_compressible: bool = False
 
     @cached_property
     def records(self) -> tuple[type[msgspec.Struct], ...] | None:
@@ -121,22 +121,27 @@ class ApiOperation:
         OpenAPI document leaves the operation out."""
         if self.data is not None:
             return self.data
-        if self._returned == [Response]:
+        if self._return_types == [Response]:
             return None if self.media_type == JSON else ()
-        return tuple(kind for kind in map(_unwrap, self._returned) if kind not in (NoneType, self.preview))
+        return tuple(
+            kind for kind in map(_unwrap, self._return_types) if kind not in (NoneType, self.preview)
+        )
 
     @cached_property
     def headers(self) -> tuple[str, ...]:
         """Names of the response headers that this operation adds to the common headers."""
         return tuple(
-            chain(self.more_headers, *(_HEADERS.get(get_origin(kind), ()) for kind in self._returned))
+            chain(
+                self.extra_headers,
+                *(_HEADERS_BY_TYPE.get(get_origin(kind), ()) for kind in self._return_types),
+            )
         )
 
     @cached_property
-    def _returned(self) -> list[Any]:
+    def _return_types(self) -> list[Any]:
         """The types that the function may return."""
-        returned = get_type_hints(self.function)["return"]
-        return list(get_args(returned) if get_origin(returned) in (Union, UnionType) else [returned])
+        result = get_type_hints(self.function)["return"]
+        return list(get_args(result) if get_origin(result) in (Union, UnionType) else [result])
 
     @cached_property
     def text(self) -> str:
@@ -163,13 +168,13 @@ def operation(access: Access, description: str = "", **more: Any) -> Callable[[C
     """
 
     def decorate(function: Callable[..., Any]) -> View:
-        made = ApiOperation(function, access, description, **more)
+        api_operation = ApiOperation(function, access, description, **more)
 
         @wraps(function)
         def view(**variables: str) -> Response:
-            return _respond(made, variables)
+            return _respond(api_operation, variables)
 
-        view.operation = made  # type: ignore[attr-defined]
+        view.operation = api_operation  # type: ignore[attr-defined]
         return view
 
     return decorate
@@ -183,7 +188,7 @@ def _respond(operation: ApiOperation, variables: dict[str, str]) -> Response:
         get_services().audit.check()
     arguments = _load_arguments(request, operation, variables)
     response = _make_response(operation, operation.function(**arguments))
-    return get_services().compressor.compress(response) if operation.compressed else response
+    return get_services().compressor.compress(response) if operation.is_compressible else response
 
 
 def _load_arguments(
@@ -197,42 +202,42 @@ def _load_arguments(
         if operation.query is not None:
             arguments["query"] = query
     if operation.body is not None:
-        arguments["body"] = parse_body(request, operation.body, optional=operation.optional)
+        arguments["body"] = parse_body(request, operation.body, optional=operation.is_body_optional)
     return arguments | parse_variables(variables)
 
 
-def _make_response(operation: ApiOperation, returned: Any) -> Response:
+def _make_response(operation: ApiOperation, result: Any) -> Response:
     """Return the response for the result of the operation's function."""
-    if isinstance(returned, Response):
-        return returned
-    data = returned.data if isinstance(returned, (WithETag, Created)) else returned
+    if isinstance(result, Response):
+        return result
+    data = result.data if isinstance(result, (WithETag, Created)) else result
     data = data.json if isinstance(data, Passed) else data
     is_preview = operation.preview is not None and isinstance(data, operation.preview)
     status = 200 if is_preview else operation.status
-    response = responses.make_json(data if operation.bare else {"status": "ok", "data": data}, status)
-    if isinstance(returned, WithETag):
-        response.set_etag(returned.etag)
-    if isinstance(returned, Created):
-        response.headers["Location"] = returned.location
+    response = responses.make_json(data if operation.is_bare else {"status": "ok", "data": data}, status)
+    if isinstance(result, WithETag):
+        response.set_etag(result.etag)
+    if isinstance(result, Created):
+        response.headers["Location"] = result.location
     return response
 
 
 def install(app: Flask) -> None:
     """Register the URL converter of session ids, and a hook that rejects requests for unknown paths."""
-    app.url_map.converters["session"] = SessionSegment
+    app.url_map.converters["session"] = SessionIdConverter
 
     @app.before_request
     def _require_route() -> None:
         request = get_request()
-        unknown = request.routing_exception
-        if unknown is None:
-            request.is_conditional = _find_operation(app, request.endpoint or "").conditional
+        routing_error = request.routing_exception
+        if routing_error is None:
+            request.is_conditional = _find_operation(app, request.endpoint or "").is_conditional
             return
         # An unknown path is 404 for every caller, once the API is enabled: Flask raises NotFound later.
         require_access(Access.STATIC)
-        if isinstance(unknown, RequestRedirect):
+        if isinstance(routing_error, RequestRedirect):
             # Werkzeug's response would contain the Host that the client sent, and a body in HTML.
-            raise Moved(urlsplit(unknown.new_url)._replace(scheme="", netloc="").geturl())
+            raise Moved(urlsplit(routing_error.new_url)._replace(scheme="", netloc="").geturl())
 
 
 def require_operations(app: Flask) -> None:
@@ -244,10 +249,10 @@ def require_operations(app: Flask) -> None:
 
 def _find_operation(app: Flask, endpoint: str) -> ApiOperation:
     """Return the operation of an endpoint. Raises RuntimeError for a view without an operation."""
-    found = getattr(app.view_functions[endpoint], "operation", None)
-    if not isinstance(found, ApiOperation):
+    api_operation = getattr(app.view_functions[endpoint], "operation", None)
+    if not isinstance(api_operation, ApiOperation):
         raise RuntimeError(f"the view {endpoint} has no operation")
-    return found
+    return api_operation
 
 
 @dataclass(frozen=True)
@@ -269,22 +274,22 @@ def find_routes(app: Flask) -> Iterator[Route]:
     without an operation."""
     for rule in app.url_map.iter_rules():
         (method,) = (rule.methods or set()) - SAFE_METHODS or {"GET"}
-        yield Route(rule.endpoint, method, make_template(rule.rule), _find_operation(app, rule.endpoint))
+        yield Route(rule.endpoint, method, make_path_template(rule.rule), _find_operation(app, rule.endpoint))
 
 
 @cache
-def make_template(rule: str) -> str:
+def make_path_template(rule: str) -> str:
     """Return the OpenAPI path template of a werkzeug rule: `/subscribers/{id}` for
     `/subscribers/<session:id>` (OpenAPI 3.1 section 4.8.8)."""
-    return _VARIABLE.sub(r"{\1}", rule)
+    return _VARIABLE_PATTERN.sub(r"{\1}", rule)
 
 
-def _unwrap(returned: Any) -> type[msgspec.Struct]:
+def _unwrap(result: Any) -> type[msgspec.Struct]:
     """Return the struct inside a return type: the struct without the generic types `Passed`, `WithETag` and
     `Created`."""
-    while get_origin(returned) in (Passed, *_HEADERS):
-        (returned,) = get_args(returned)
-    kind: type[msgspec.Struct] = returned
+    while get_origin(result) in (Passed, *_HEADERS_BY_TYPE):
+        (result,) = get_args(result)
+    kind: type[msgspec.Struct] = result
     return kind
 
 
@@ -314,18 +319,20 @@ def list_operation(
                 return responses.make_response(encode(get_list(query)))
             # Searches are rarely repeated, so they are not cached.
             is_search = "search" in query.filter
-            return _respond_with_whole(
+            return _respond_with_whole_list(
                 query, lambda: encode(get_list(query)), None if is_search else version()
             )
 
         return operation(
-            ANY_ROLE, query=query_schema, data=(make_list_record(method),), compressed=True, **more
+            ANY_ROLE, query=query_schema, data=(make_list_record(method),), is_compressible=True, **more
         )(view)
 
     return decorate
 
 
-def _respond_with_whole(query: ListSelection, fetch: Callable[[], bytes], version: str | None) -> Response:
+def _respond_with_whole_list(
+    query: ListSelection, fetch: Callable[[], bytes], version: str | None
+) -> Response:
     """Respond with a whole list. The version was read before the list, so the list may be newer than the
     version."""
     # Weak: responses with the same version may have other bytes.
@@ -336,9 +343,9 @@ def _respond_with_whole(query: ListSelection, fetch: Callable[[], bytes], versio
     # The list is compressed once for all clients with this coding.
     key = (get_request().endpoint, msgspec.json.encode(query, order="sorted"), coding)
     compress = partial(get_services().compressor.encode, coding=coding)
-    body, sent = get_services().whole_lists.take(key, lambda: Body(fetch()), version, compress)
+    body, release = get_services().whole_lists.take(key, lambda: Body(fetch()), version, compress)
     response = add_coding_headers(responses.make_response(body.data, headers=etag), body.coding)
-    response.call_on_close(sent)
+    response.call_on_close(release)
     return response
 
 
@@ -352,7 +359,7 @@ def select_records(method: type[Method[R]], reply: R, query: ListSelection) -> R
         if all(getattr(record, field) == value for field, value in query.filter.items())
     ]
     if sort is not None:
-        value_of = attrgetter(sort.removeprefix("-"))
+        get_value = attrgetter(sort.removeprefix("-"))
         # None is not comparable.
-        records.sort(key=lambda each: (value_of(each) is not None, value_of(each)), reverse=sort[0] == "-")
+        records.sort(key=lambda each: (get_value(each) is not None, get_value(each)), reverse=sort[0] == "-")
     return msgspec.structs.replace(reply, **{name: tuple(records), "count": len(records)})

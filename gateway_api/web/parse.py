@@ -23,7 +23,7 @@ def parse_query(request: ApiRequest, schema: type[Schema] | None) -> Any:
     """Return the query of a request, loaded by its schema. Without a schema the query must be empty: a
     misspelled parameter must not be ignored silently. Raises Invalid."""
     if b"%" in request.query_string:
-        _reject_other_bytes(request.query_string)
+        _reject_invalid_utf8(request.query_string)
     if schema is None:
         if request.query_string and request.args:
             raise Invalid(*(Problem(name, "unknown", "is not a known parameter") for name in request.args))
@@ -37,13 +37,13 @@ def parse_query(request: ApiRequest, schema: type[Schema] | None) -> Any:
 def parse_body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct], *, optional: bool) -> Any:
     """Return the JSON object in the body of a request, loaded by its schema. If the schema is a struct, the
     JSON object is returned unchanged. A missing `optional` body counts as an empty object. Raises Invalid."""
-    sent = _read_json_object(request, optional=optional)
+    body = _read_json_object(request, optional=optional)
     if issubclass(schema, msgspec.Struct):
         # Without a schema, the body is kept out of the audit log: it may contain a secret anywhere.
-        return sent
-    loaded = load(schema, sent)
-    request.body = sent
-    return loaded
+        return body
+    result = load(schema, body)
+    request.body = body
+    return result
 
 
 def parse_variables(path: Mapping[str, str]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _parse_number(text: str, message: str) -> int:
         raise NotFound(message) from error
 
 
-class SessionSegment(BaseConverter):
+class SessionIdConverter(BaseConverter):
     """URL converter for a session id in a path. The converter matches no name that another path has in the
     same place: so a wrong method on the other path is 405, and not an unknown session."""
 
@@ -72,16 +72,18 @@ class SessionSegment(BaseConverter):
     )
 
 
-def _reject_other_bytes(query: bytes) -> None:
+def _reject_invalid_utf8(query: bytes) -> None:
     """Raise Invalid if a query has bytes that are not UTF-8: werkzeug would read `%ff` as three
     characters."""
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
-    wrong = [name if _is_text(name) else "" for name, value in pairs if not _is_text(name + value)]
-    if wrong:
-        raise Invalid(*(Problem(name, "invalid", "must be percent-encoded UTF-8") for name in wrong))
+    invalid_names = [
+        name if _is_valid_text(name) else "" for name, value in pairs if not _is_valid_text(name + value)
+    ]
+    if invalid_names:
+        raise Invalid(*(Problem(name, "invalid", "must be percent-encoded UTF-8") for name in invalid_names))
 
 
-def _is_text(text: str) -> bool:
+def _is_valid_text(text: str) -> bool:
     """Return False if a text contains a surrogate, which stands for a byte that is not UTF-8."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 

@@ -17,10 +17,10 @@ from gateway_contract.base.errors import Invalid, Problem
 #: Methods that change nothing (RFC 9110 section 9.2.1).
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 #: An id that is safe in log lines and headers.
-_SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+_SAFE_ID_PATTERN = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 #: An entity tag (RFC 9110 section 8.8.3), and a list of at least one (section 5.6.1).
-_ENTITY_TAG = r'(?:W/)?"[!#-~\x80-\xff]*"'
-ENTITY_TAGS = rf"[ \t,]*{_ENTITY_TAG}(?:[ \t]*,[ \t,]*{_ENTITY_TAG})*[ \t,]*"
+_ENTITY_TAG_PATTERN = r'(?:W/)?"[!#-~\x80-\xff]*"'
+ENTITY_TAGS_PATTERN = rf"[ \t,]*{_ENTITY_TAG_PATTERN}(?:[ \t]*,[ \t,]*{_ENTITY_TAG_PATTERN})*[ \t,]*"
 
 
 class ApiRequest(flask.Request):
@@ -36,7 +36,7 @@ class ApiRequest(flask.Request):
     before: Any = None
     after: Any = None
     #: Whether a user with the username in the body exists; None while unknown.
-    names_user: bool | None = None
+    has_known_username: bool | None = None
     #: Id of the last call of the core that changes something.
     call_id: str | None = None
     #: Whether the core's reply to that call was lost.
@@ -47,10 +47,10 @@ class ApiRequest(flask.Request):
     @cached_property
     def id(self) -> str:
         """Id of the request: the client's id if it is safe, otherwise a new random id."""
-        given = self.environ.get("HTTP_X_REQUEST_ID", "")
-        return given if _SAFE_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
+        client_id = self.environ.get("HTTP_X_REQUEST_ID", "")
+        return client_id if _SAFE_ID_PATTERN.fullmatch(client_id) else f"{random.getrandbits(128):032x}"
 
-    def new_call_id(self) -> str:
+    def make_call_id(self) -> str:
         """Return a new id for the next call of the core. The request's own id is not used, because clients
         may send the same id again."""
         self.call_id = secrets.token_hex(16)
@@ -61,7 +61,7 @@ class ApiRequest(flask.Request):
         """Name of the caller; None before the access check."""
         return self.environ.get(http.USER)
 
-    def identify(self, username: str, role: str) -> None:
+    def set_caller(self, username: str, role: str) -> None:
         """Record the name and the role of the caller, for the log lines of this request."""
         self.environ[http.USER], self.environ[http.ROLE] = username, role
 
@@ -81,9 +81,9 @@ class ApiRequest(flask.Request):
         text = self.headers.get("If-Match", "*").strip()
         if text == "*":
             return None
-        if not re.fullmatch(ENTITY_TAGS, text):
+        if not re.fullmatch(ENTITY_TAGS_PATTERN, text):
             raise Invalid(Problem("If-Match", "invalid", "must be entity tags in double quotes, or *"))
-        return [tag.strip('"') for tag in re.findall(_ENTITY_TAG, text) if not tag.startswith("W/")]
+        return [tag.strip('"') for tag in re.findall(_ENTITY_TAG_PATTERN, text) if not tag.startswith("W/")]
 
     def has_current(self, etag: str | None) -> bool:
         """Return True if the client already has the content with this entity tag (RFC 9110 section
@@ -101,6 +101,6 @@ def make_log_extra() -> dict[str, Any]:
     return logs.make_extra(request_id=get_request().id)
 
 
-def get_caller() -> Claims:
+def get_caller_claims() -> Claims:
     """Return the token claims of the caller. Only for views that require a user's token."""
     return cast(Claims, get_request().claims)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from flask import Flask, Response, request
 
-from gateway_api.base.http import REQUEST_ID, make_guards
+from gateway_api.base.http import REQUEST_ID_HEADER, make_security_headers
 from gateway_api.web.request import get_request
 from gateway_contract.base.turns import give_way
 from gateway_contract.core_client import ListParts
@@ -16,7 +16,7 @@ JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
 
 #: Without this header, nginx and proxies with the same convention delay events until a buffer is full.
-_UNBUFFERED = {"X-Accel-Buffering": "no"}
+_UNBUFFERED_HEADERS = {"X-Accel-Buffering": "no"}
 
 _Headers = dict[str, str] | None
 
@@ -58,7 +58,7 @@ def make_stream(open: Callable[[str], Iterable[bytes]]) -> Response:
     response to HEAD has no pieces. The worker gets only the pieces: any object around them would stay in
     memory as long as the stream."""
     pieces = () if request.method == "HEAD" else open(request.remote_addr or "")
-    return Response(pieces, mimetype=EVENT_STREAM, headers=_UNBUFFERED, direct_passthrough=True)
+    return Response(pieces, mimetype=EVENT_STREAM, headers=_UNBUFFERED_HEADERS, direct_passthrough=True)
 
 
 def install(app: Flask) -> None:
@@ -66,11 +66,11 @@ def install(app: Flask) -> None:
     metrics get the final status."""
 
     @app.after_request
-    def _complete(response: Response) -> Response:
+    def _complete_response(response: Response) -> Response:
         """Add the common headers to the response, and make the response a 304 if the client has the
         content."""
         request = get_request()
-        headers = {REQUEST_ID: request.id, **make_guards(tls=request.is_secure)}
+        headers = {REQUEST_ID_HEADER: request.id, **make_security_headers(tls=request.is_secure)}
         if "Cache-Control" in response.headers:
             del headers["Cache-Control"]
         response.headers.extend(headers)

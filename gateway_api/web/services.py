@@ -22,7 +22,7 @@ from gateway_api.web.whole_lists import WholeLists
 from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 
-EXTENSION = "gateway-api"
+EXTENSION_NAME = "gateway-api"
 
 
 class WorkerServices:
@@ -35,7 +35,7 @@ class WorkerServices:
         # Without users there are no batches: while lists are fetched, batches would delay health requests.
         self.core = CoreClient(Client(settings.core_socket, batches=batches))
         self.access = AccessSettings(self.core, settings.core_socket)
-        self.audit = AuditLog(settings.audit, settings.audit_size, pool, settings.token_audit)
+        self.audit = AuditLog(settings.audit, settings.max_audit_bytes, pool, settings.token_audit)
         self.whole_lists = WholeLists[Body]()
         self.compressor = Compressor()
 
@@ -60,7 +60,7 @@ class UserServices(WorkerServices):
 
 def get_services() -> WorkerServices:
     """Return the services of this worker that both profiles have."""
-    return cast(WorkerServices, current_app.extensions[EXTENSION])
+    return cast(WorkerServices, current_app.extensions[EXTENSION_NAME])
 
 
 def get_user_services() -> UserServices:
@@ -71,7 +71,7 @@ def get_user_services() -> UserServices:
 def core() -> CoreClient:
     """Return the client of the core, for calls on behalf of the user of this request."""
     request = get_request()
-    return get_services().core.with_origin(request.user, request.new_call_id)
+    return get_services().core.with_origin(request.user, request.make_call_id)
 
 
 def hub() -> Hub:

@@ -42,9 +42,9 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     assert isinstance(operations, validate.Length)
     assert numbers == [
         *(
-            limits.in_all,
-            limits.of_one_address,
-            limits.for_loopback,
+            limits.max_connections,
+            limits.max_per_address,
+            limits.loopback_reserve,
             events.MAX_STREAMS,
             events.MAX_STREAMS_OF_CLIENT,
         ),

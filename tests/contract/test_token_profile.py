@@ -24,7 +24,7 @@ from gateway_api.auth.tokens import is_static_token
 from gateway_api.base.settings import TOKEN as PROFILE
 from gateway_api.base.settings import Settings
 from gateway_api.serving import configuration
-from gateway_api.serving.configuration import BadAddress, Off, choose_address, read_address
+from gateway_api.serving.configuration import BadListenAddress, ProfileOff, choose_address, read_address
 from gateway_api.web.app import create_app
 from gateway_api.web.records import Committed, Configuration, Message, make_list_record
 from gateway_api.web.routes.token_profile import format_uptime
@@ -407,25 +407,25 @@ def test_it_listens_where_the_configuration_says_beyond_loopback_only_when_told_
         if is_loopback:
             assert read_address(settings) == place
         else:
-            with pytest.raises(BadAddress, match="plain HTTP would show the token"):
+            with pytest.raises(BadListenAddress, match="plain HTTP would show the token"):
                 read_address(settings)
     profile.commit(Edit("delete", "api.auth_token"))
-    with pytest.raises(Off, match=r"no api\.auth_token"):
+    with pytest.raises(ProfileOff, match=r"no api\.auth_token"):
         read_address(settings_of(profile.socket))
 
 
-@pytest.mark.parametrize("error", [BadAddress("not loopback"), CoreUnavailable("no reply")])
+@pytest.mark.parametrize("error", [BadListenAddress("not loopback"), CoreUnavailable("no reply")])
 def test_a_reload_that_finds_no_address_keeps_the_last_one_but_a_start_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    found = Mock(side_effect=[error, "127.0.0.1:9001", error, Off("no token")])
+    found = Mock(side_effect=[error, "127.0.0.1:9001", error, ProfileOff("no token")])
     monkeypatch.setattr(configuration, "read_address", found)
-    monkeypatch.setattr(configuration, "_listening", None)
+    monkeypatch.setattr(configuration, "_current_address", None)
     settings = settings_of(tmp_path / "none")
     with pytest.raises(type(error)):
         choose_address(settings)
     assert [choose_address(settings) for _ in range(2)] == ["127.0.0.1:9001"] * 2
-    with pytest.raises(Off):
+    with pytest.raises(ProfileOff):
         choose_address(settings)
 
 

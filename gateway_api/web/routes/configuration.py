@@ -35,7 +35,7 @@ def show_candidate() -> WithETag[Passed[Sections]]:
 
 
 @configuration.get("/compare")
-@operation(ADMIN, query=queries.CompareQuery, errors=(404,), conditional=False)
+@operation(ADMIN, query=queries.CompareQuery, errors=(404,), is_conditional=False)
 def compare(query: dict[str, int]) -> WithETag[records.Difference]:
     """Compare the running configuration, or an archived revision, with the candidate, or with another
     revision.
@@ -43,8 +43,10 @@ def compare(query: dict[str, int]) -> WithETag[records.Difference]:
     A comparison of the running configuration with the candidate also shows the effect of a commit on services
     and sessions. The entity tag is for If-Match: it stands for the running configuration and the candidate,
     not for the deadline, the archive or the sessions."""
-    found = core().compare(query.get("revision"), query.get("to"))
-    return WithETag(records.Difference(found.diff, found.confirm_deadline, found.impact), found.etag)
+    comparison = core().compare(query.get("revision"), query.get("to"))
+    return WithETag(
+        records.Difference(comparison.diff, comparison.confirm_deadline, comparison.impact), comparison.etag
+    )
 
 
 @configuration.post("/set")
@@ -81,7 +83,7 @@ def replace_candidate(body: dict[str, Any]) -> WithETag[None]:
 
 
 @configuration.post("/commit")
-@operation(ADMIN, body=requests.CommitSchema, optional=True, errors=(409, 412))
+@operation(ADMIN, body=requests.CommitSchema, is_body_optional=True, errors=(409, 412))
 def commit(body: dict[str, Any]) -> WithETag[records.Committed]:
     """Commit the candidate, permanently or until a deadline for its confirmation. 409 if more sessions than
     `max_sessions_dropped` would end."""

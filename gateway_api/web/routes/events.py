@@ -11,7 +11,7 @@ from gateway_api.hub.interface import LOGGED, PAUSE_AFTER
 from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.operation import Created, operation, select_records
-from gateway_api.web.request import get_caller, get_request
+from gateway_api.web.request import get_caller_claims, get_request
 from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas import queries, requests
 from gateway_api.web.services import get_user_services, hub
@@ -59,7 +59,7 @@ def stream_events(query: StreamFilter) -> Response:
     # The header has priority: a client that reconnects sends the newer id in the header, and the old query.
     wanted = replace(query, resume=get_request().read_last_event_id() or query.resume)
     return responses.make_stream(
-        lambda address: get_user_services().streams.open(get_caller(), address, wanted)
+        lambda address: get_user_services().streams.open(get_caller_claims(), address, wanted)
     )
 
 

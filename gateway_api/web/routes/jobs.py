@@ -27,8 +27,8 @@ def change_rates(body: requests.RateJob) -> Created[Job] | records.JobPreview:
     """Start a job that changes the rates of all matching sessions. A dry run lists the first hundred of these
     sessions instead."""
     if body.dry_run:
-        return _preview(body.filter, "would get other rates")
-    return _respond_with(core().start_rate_job(body.filter, body.per_second, **body.change.parameters))
+        return _preview_job(body.filter, "would get other rates")
+    return _respond_with_job(core().start_rate_job(body.filter, body.per_second, **body.change.parameters))
 
 
 @jobs.post("/disconnect")
@@ -39,15 +39,15 @@ def disconnect(body: requests.DisconnectJob) -> Created[Job] | records.JobPrevie
     """Start a job that disconnects all matching sessions. A dry run lists the first hundred of these sessions
     instead."""
     if body.dry_run:
-        return _preview(body.filter, "would be disconnected")
-    return _respond_with(core().start_disconnect_job(body.filter, body.per_second))
+        return _preview_job(body.filter, "would be disconnected")
+    return _respond_with_job(core().start_disconnect_job(body.filter, body.per_second))
 
 
 @jobs.get("/jobs", endpoint="index")
 @list_operation(ListJobs, errors=(501,))
 def list_jobs(query: queries.ListSelection) -> ListParts:
     """List the last hundred jobs, newest first."""
-    return core().call_list(query.call(ListJobs))
+    return core().call_list(query.make_call(ListJobs))
 
 
 @jobs.get("/jobs/<job>")
@@ -64,19 +64,19 @@ def show(job: int) -> Passed[Job]:
 @operation(ADMIN, errors=(409, 501))
 def cancel(job: int) -> Job:
     """Cancel a job, which then stops before its next session. 409 if the job has ended."""
-    cancelled = core().call(CancelJob(job)).job
-    audit.note(after=cancelled)
-    return cancelled
+    cancelled_job = core().call(CancelJob(job)).job
+    audit.note(after=cancelled_job)
+    return cancelled_job
 
 
-def _respond_with(job: Job) -> Created[Job]:
+def _respond_with_job(job: Job) -> Created[Job]:
     audit.note(after={"id": job.id, "total": job.total})
     return Created(job, url_for("jobs.show", job=job.id))
 
 
-def _preview(filter: Mapping[str, str], what: str) -> records.JobPreview:
-    found = core().list_sessions(filter, None, Page(_PREVIEWED_SESSIONS))
-    count = decode_part(int, found.others["total"])
-    sessions = [session for array in found.arrays for session in decode_part(list[msgspec.Raw], array)]
-    message = f"{count} session{'' if count == 1 else 's'} {what}"
+def _preview_job(filter: Mapping[str, str], verb: str) -> records.JobPreview:
+    result = core().list_sessions(filter, None, Page(_PREVIEWED_SESSIONS))
+    count = decode_part(int, result.others["total"])
+    sessions = [session for array in result.arrays for session in decode_part(list[msgspec.Raw], array)]
+    message = f"{count} session{'' if count == 1 else 's'} {verb}"
     return records.JobPreview(message, count, pass_records(sessions, SessionSummary))

@@ -26,30 +26,30 @@ demux = Blueprint("demux", __name__, url_prefix="/api/v1/demux")
 @list_operation(wire.ListInterfaces)
 def list_interfaces(query: queries.ListSelection) -> ListParts:
     """List all interfaces: trunk, loopback, VLAN, ppp, IFB and VRF."""
-    return core().call_list(query.call(wire.ListInterfaces))
+    return core().call_list(query.make_call(wire.ListInterfaces))
 
 
 @interfaces.get("/traffic", endpoint="traffic")
-@operation(ANY_ROLE, query=queries.NetworkTrafficQuery, compressed=True)
+@operation(ANY_ROLE, query=queries.NetworkTrafficQuery, is_compressible=True)
 def list_traffic(query: TrafficSpan) -> records.TrafficSampleList:
     """List the traffic of all trunks over time: the mean of each step, oldest first."""
-    found = history().search(read_traffic, query)
-    samples = tuple(found.samples)
-    return records.TrafficSampleList(samples=samples, step_seconds=found.step_seconds, count=len(samples))
+    result = history().search(read_traffic, query)
+    samples = tuple(result.samples)
+    return records.TrafficSampleList(samples=samples, step_seconds=result.step_seconds, count=len(samples))
 
 
 @interfaces.get("/vlans", endpoint="vlans")
 @list_operation(wire.ListVlans)
 def list_vlans(query: queries.ListSelection) -> ListParts:
     """List the VLAN sub-interfaces that the demux component created."""
-    return core().call_list(query.call(wire.ListVlans))
+    return core().call_list(query.make_call(wire.ListVlans))
 
 
 @qos.get("", endpoint="index")
 @list_operation(wire.ListQos)
 def list_qos(query: queries.ListSelection) -> ListParts:
     """List the shaping of each session."""
-    return core().call_list(query.call(wire.ListQos))
+    return core().call_list(query.make_call(wire.ListQos))
 
 
 @qos.get("/profiles", endpoint="profiles")
@@ -60,7 +60,7 @@ def list_profiles() -> Passed[wire.OverheadProfilesReply]:
 
 
 @routing.get("/bgp/summary", endpoint="bgp_summary")
-@operation(ANY_ROLE, compressed=True)
+@operation(ANY_ROLE, is_compressible=True)
 def show_bgp_summary() -> Passed[records.FrrSummary]:
     """Return the BGP summary of the routing daemon, in the daemon's own format; `{}` without BGP."""
     return Passed(core().call_fields(wire.GetBgpSummary(), "summary")["summary"])
@@ -70,14 +70,14 @@ def show_bgp_summary() -> Passed[records.FrrSummary]:
 @list_operation(wire.ListRoutes)
 def list_routes(query: queries.ListSelection) -> ListParts:
     """List the kernel's routes, including the routes to subscribers."""
-    return core().call_list(query.call(wire.ListRoutes))
+    return core().call_list(query.make_call(wire.ListRoutes))
 
 
 @cgnat.get("/sessions", endpoint="sessions")
 @list_operation(wire.ListCgnatSessions)
 def list_cgnat_sessions(query: queries.ListSelection) -> ListParts:
     """List the sessions that go through the CGNAT VRF."""
-    return core().call_list(query.call(wire.ListCgnatSessions))
+    return core().call_list(query.make_call(wire.ListCgnatSessions))
 
 
 @cgnat.get("/stats", endpoint="stats")
@@ -100,4 +100,4 @@ def show_demux_configuration() -> Passed[Demux]:
 @list_operation(wire.GetDemuxState)
 def show_demux_state(query: queries.ListSelection) -> ListParts:
     """List the VLANs that demux manages, and count the VLANs that its limits have rejected."""
-    return core().call_list(query.call(wire.GetDemuxState))
+    return core().call_list(query.make_call(wire.GetDemuxState))

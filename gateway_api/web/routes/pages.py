@@ -25,9 +25,9 @@ from gateway_api.web.operation import operation
 from gateway_api.web.responses import JSON
 from gateway_contract.base.errors import NotFound
 
-_EXTENSION = "openapi"
+_EXTENSION_NAME = "openapi"
 #: Cache-Control of a file that has its digest in the path (RFC 8246).
-_FOR_EVER = "public, max-age=31536000, immutable"
+_CACHE_FOREVER = "public, max-age=31536000, immutable"
 #: Cache-Control of any other file: the client checks each time whether the file has changed.
 _REVALIDATE = "no-cache"
 #: Media types by suffix. No other files are served.
@@ -46,11 +46,11 @@ def find_files(folder: Path) -> dict[str, Path]:
     return {
         file.relative_to(folder).as_posix(): file
         for file in sorted(folder.rglob("*"))
-        if file.suffix in _MEDIA_TYPES and file.is_file() and lies_in(folder, file)
+        if file.suffix in _MEDIA_TYPES and file.is_file() and is_inside(folder, file)
     }
 
 
-def lies_in(folder: Path, file: Path) -> bool:
+def is_inside(folder: Path, file: Path) -> bool:
     """Return True if a file is inside the folder after links are followed."""
     return file.resolve().is_relative_to(folder.resolve())
 
@@ -100,11 +100,11 @@ class Asset:
         return response
 
 
-_WEB = files("gateway_api") / "web"
-_SWAGGER_UI = files("flask_swagger_ui") / "dist"
+_WEB_FOLDER = files("gateway_api") / "web"
+_SWAGGER_UI_FOLDER = files("flask_swagger_ui") / "dist"
 _NO_REFERRER = {"Referrer-Policy": "no-referrer"}
 
-PAGE_FILES = {name: Asset.read(file) for name, file in find_files(Path(str(_WEB / "page"))).items()}
+PAGE_FILES = {name: Asset.read(file) for name, file in find_files(Path(str(_WEB_FOLDER / "page"))).items()}
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -114,15 +114,17 @@ _PAGE_HEADERS = {
 }
 
 _REFERENCE_FILES = {
-    **{name: Asset.read(_WEB / "docs" / name) for name in ("docs.css", "docs.js")},
+    **{name: Asset.read(_WEB_FOLDER / "docs" / name) for name in ("docs.css", "docs.js")},
     **{
-        name: Asset.read(_SWAGGER_UI / name)
+        name: Asset.read(_SWAGGER_UI_FOLDER / name)
         for name in ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
     },
 }
 #: Common digest of all files of the page, so that a cache never mixes files of two versions.
-_DIGEST = sha256("".join(file.digest for file in _REFERENCE_FILES.values()).encode()).hexdigest()[:16]
-_REFERENCE_HTML = (_WEB / "docs" / "docs.html").read_text().replace("@DIGEST@", _DIGEST)
+_REFERENCE_DIGEST = sha256("".join(file.digest for file in _REFERENCE_FILES.values()).encode()).hexdigest()[
+    :16
+]
+_REFERENCE_HTML = (_WEB_FOLDER / "docs" / "docs.html").read_text().replace("@DIGEST@", _REFERENCE_DIGEST)
 _REFERENCE_PAGE = Asset(_MEDIA_TYPES[".html"], _REFERENCE_HTML.encode())
 _REFERENCE_HEADERS = {
     # Swagger UI's icons are data.
@@ -131,12 +133,12 @@ _REFERENCE_HEADERS = {
     **_NO_REFERRER,
 }
 
-BUILT = Path(sys.prefix, "share/doc/gateway-api/html")
-_BUILT_FILES = find_files(BUILT)
-_NOT_BUILT = (
+BUILT_FOLDER = Path(sys.prefix, "share/doc/gateway-api/html")
+_DOCUMENTATION_FILES = find_files(BUILT_FOLDER)
+_NOT_BUILT_MESSAGE = (
     "The documentation is not built. Run make docs in the folder of the source, then restart the API."
 )
-_INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
+_INLINE_SCRIPT_PATTERN = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 _MESSAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -152,18 +154,18 @@ documentation = Blueprint("documentation", __name__, url_prefix="/docs")
 
 def install(app: Flask, document: Asset) -> None:
     """Store the OpenAPI document in the application."""
-    app.extensions[_EXTENSION] = document
+    app.extensions[_EXTENSION_NAME] = document
 
 
 @docs.get("/openapi.json", endpoint="openapi")
-@operation(OPEN, data=(records.OpenApi,), bare=True, more_headers=("ETag",))
+@operation(OPEN, data=(records.OpenApi,), is_bare=True, extra_headers=("ETag",))
 def show_document() -> Response:
     """Return this OpenAPI document."""
-    return cast(Asset, current_app.extensions[_EXTENSION]).serve(_REVALIDATE)
+    return cast(Asset, current_app.extensions[_EXTENSION_NAME]).serve(_REVALIDATE)
 
 
 @docs.get("/docs", endpoint="page")
-@operation(OPEN, media_type="text/html", more_headers=("ETag",))
+@operation(OPEN, media_type="text/html", extra_headers=("ETag",))
 def show_reference() -> Response:
     """Return the reference page, which shows this document, logs in, and sends requests."""
     return _REFERENCE_PAGE.serve(_REVALIDATE, _REFERENCE_HEADERS)
@@ -173,9 +175,9 @@ def show_reference() -> Response:
 @operation(OPEN)
 def show_reference_file(digest: str, name: str) -> Response:
     """Return a file of the reference page."""
-    if digest != _DIGEST or name not in _REFERENCE_FILES:
+    if digest != _REFERENCE_DIGEST or name not in _REFERENCE_FILES:
         raise NotFound("No such file")
-    return _REFERENCE_FILES[name].serve(_FOR_EVER, only_compressed=True)
+    return _REFERENCE_FILES[name].serve(_CACHE_FOREVER, only_compressed=True)
 
 
 @page.get("/page/<name>", endpoint="part")
@@ -196,12 +198,12 @@ def show_page_file(name: str = "index.html") -> Response:
 def show_documentation_file(name: str | None = None) -> Response:
     """Return a page of the documentation, or another file of it. If the documentation is not built, the first
     page says how to build it."""
-    if name is None and not _BUILT_FILES:
-        return _show_message(_NOT_BUILT, 200)
+    if name is None and not _DOCUMENTATION_FILES:
+        return _show_message(_NOT_BUILT_MESSAGE, 200)
     name = name or "index.html"
-    if name not in _BUILT_FILES:
+    if name not in _DOCUMENTATION_FILES:
         raise NotFound("No such file")
-    asset, policy = _read_documentation(_BUILT_FILES[name])
+    asset, policy = _read_documentation(_DOCUMENTATION_FILES[name])
     return asset.serve(_REVALIDATE, {"Content-Security-Policy": policy, **_NO_REFERRER})
 
 
@@ -210,10 +212,12 @@ def _read_documentation(path: Path) -> tuple[Asset, str]:
     """Return a file of the documentation, with its Content-Security-Policy: the theme puts a short script
     into each page, and inline styles at pictures."""
     # Checked again: a file may have been replaced by a link since the start.
-    if not lies_in(BUILT, path):
+    if not is_inside(BUILT_FOLDER, path):
         raise NotFound("No such file")
     asset = Asset.read(path)
-    digests = (b64encode(sha256(script).digest()).decode() for script in _INLINE_SCRIPT.findall(asset.body))
+    digests = (
+        b64encode(sha256(script).digest()).decode() for script in _INLINE_SCRIPT_PATTERN.findall(asset.body)
+    )
     scripts = " ".join(["'self'", *(f"'sha256-{digest}'" for digest in dict.fromkeys(digests))])
     return asset, (
         f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "

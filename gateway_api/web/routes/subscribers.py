@@ -12,7 +12,7 @@ from gateway_api.history.sign_ons import SignOnFilter, find_failed_sign_ons
 from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.operation import Passed, list_operation, operation, pass_records
-from gateway_api.web.request import get_caller
+from gateway_api.web.request import get_caller_claims
 from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas import queries, requests
 from gateway_api.web.services import core, get_user_services, history
@@ -36,7 +36,10 @@ past = Blueprint("history", __name__, url_prefix="/api/v1/subscribers")
 
 @subscribers.get("", endpoint="index")
 @list_operation(
-    ListSessions, queries.SubscribersQuery, version=lambda: core().get_sessions_version(), may_have=("ETag",)
+    ListSessions,
+    queries.SubscribersQuery,
+    version=lambda: core().get_sessions_version(),
+    optional_headers=("ETag",),
 )
 def list_sessions(query: queries.ListSelection) -> ListParts:
     """List all sessions that match the filters, or a page of them."""
@@ -100,7 +103,7 @@ def change_rate(body: requests.RateChange, id: int) -> records.RateChanged:
 
 
 @traffic.get("/traffic", endpoint="index")
-@operation(ANY_ROLE, query=queries.TalkersQuery, compressed=True, errors=(501,))
+@operation(ANY_ROLE, query=queries.TalkersQuery, is_compressible=True, errors=(501,))
 def list_talkers(query: ListTalkers) -> Passed[TalkersReply]:
     """List the sessions with the most traffic now, or with the least.
 
@@ -115,7 +118,7 @@ def list_talkers(query: ListTalkers) -> Passed[TalkersReply]:
     ANY_ROLE,
     media_type=EVENT_STREAM,
     events={"traffic": TrafficReply, "ended": Ended},
-    resumable=False,
+    is_resumable=False,
     errors=(429, 501),
 )
 def watch(id: int) -> Response:
@@ -133,43 +136,45 @@ def watch(id: int) -> Response:
     core().require_method(WatchTraffic(id))
     services.traffic.check(id)
     follow = partial(services.traffic.follow, id=id)
-    return responses.make_stream(lambda address: services.streams.open_with(get_caller(), address, follow))
+    return responses.make_stream(
+        lambda address: services.streams.open_with(get_caller_claims(), address, follow)
+    )
 
 
 @past.get("/history", endpoint="index")
-@operation(ANY_ROLE, query=queries.HistoryQuery, compressed=True)
+@operation(ANY_ROLE, query=queries.HistoryQuery, is_compressible=True)
 def list_past_sessions(query: queries.Search[HistoryFilter, Page | None]) -> records.PastSessionList:
     """List sessions that are up or have ended, newest first, or a page of them."""
-    found = history().search(find_sessions, query.wanted, query.page)
-    cursor = UNSET if query.page is None else found.next_cursor
+    result = history().search(find_sessions, query.conditions, query.page)
+    cursor = UNSET if query.page is None else result.next_cursor
     return records.PastSessionList(
-        sessions=tuple(found.records), count=len(found.records), next_cursor=cursor
+        sessions=tuple(result.records), count=len(result.records), next_cursor=cursor
     )
 
 
 @past.get("/<session:id>/timeline", endpoint="timeline")
-@operation(ANY_ROLE, query=queries.TimelineQuery, compressed=True)
+@operation(ANY_ROLE, query=queries.TimelineQuery, is_compressible=True)
 def show_timeline(query: Page, id: int) -> records.TimelineEntryList:
     """Return the timeline of the subscriber that has or had a session, newest entry first."""
-    found = history().search(read_timeline, id, query)
-    entries = tuple(found.records)
-    return records.TimelineEntryList(entries=entries, count=len(entries), next_cursor=found.next_cursor)
+    result = history().search(read_timeline, id, query)
+    entries = tuple(result.records)
+    return records.TimelineEntryList(entries=entries, count=len(entries), next_cursor=result.next_cursor)
 
 
 @past.get("/failed-sign-ons", endpoint="failed_sign_ons")
-@operation(ANY_ROLE, query=queries.FailedSignOnsQuery, compressed=True)
+@operation(ANY_ROLE, query=queries.FailedSignOnsQuery, is_compressible=True)
 def list_failed_sign_ons(query: queries.Search[SignOnFilter, Page]) -> records.FailedSignOnsList:
     """List failed sign-ons with their reasons, newest first. Repeated attempts of a subscriber are one
     record."""
-    found = history().search(find_failed_sign_ons, query.wanted, query.page)
-    failures = tuple(found.records)
-    return records.FailedSignOnsList(failures=failures, count=len(failures), next_cursor=found.next_cursor)
+    result = history().search(find_failed_sign_ons, query.conditions, query.page)
+    failures = tuple(result.records)
+    return records.FailedSignOnsList(failures=failures, count=len(failures), next_cursor=result.next_cursor)
 
 
 @past.get("/flapping", endpoint="flapping")
-@operation(ANY_ROLE, query=queries.FlappingQuery, compressed=True)
+@operation(ANY_ROLE, query=queries.FlappingQuery, is_compressible=True)
 def list_flapping_subscribers(query: dict[str, Any]) -> records.FlappingSubscriberList:
     """List the subscribers with the most sessions in a time window. Subscribers with a single session are
     left out."""
-    found = tuple(history().search(find_flapping, query["since"], query["until"], query["limit"]))
-    return records.FlappingSubscriberList(subscribers=found, count=len(found))
+    result = tuple(history().search(find_flapping, query["since"], query["until"], query["limit"]))
+    return records.FlappingSubscriberList(subscribers=result, count=len(result))

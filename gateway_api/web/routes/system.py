@@ -8,7 +8,7 @@ from gateway_api.audit.record import Filter
 from gateway_api.web import records
 from gateway_api.web.access import ADMIN, ALWAYS, ANY_ROLE
 from gateway_api.web.health import check_core, check_hub
-from gateway_api.web.metrics import get_scrapes
+from gateway_api.web.metrics import get_scrape_cache
 from gateway_api.web.operation import list_operation, operation, pass_records
 from gateway_api.web.schemas import queries
 from gateway_api.web.services import core, get_user_services, hub
@@ -49,30 +49,30 @@ def show_health() -> Health:
 def show_health_detail() -> records.HealthDetail:
     """Return the health of the gateway's dependencies, and the worst state of them, also while the core does
     not reply."""
-    found = (*check_core(core()), check_hub(hub()), *get_user_services().host.check())
-    return records.HealthDetail(worst(found), found)
+    result = (*check_core(core()), check_hub(hub()), *get_user_services().host.check())
+    return records.HealthDetail(worst(result), result)
 
 
 @system.get("/system/faults", endpoint="faults")
 @list_operation(ListFaults, errors=(501,))
 def list_faults(query: queries.ListSelection) -> ListParts:
     """List the faults of the data plane that the core could not repair, oldest first."""
-    return core().call_list(query.call(ListFaults))
+    return core().call_list(query.make_call(ListFaults))
 
 
 @audit_log.get("", endpoint="index")
 @operation(ADMIN, query=queries.AuditQuery)
 def list_audit_records(query: queries.Search[Filter, Page | None]) -> records.AuditRecordList:
     """List the audit records that match the filters, or a page of them, newest first."""
-    found = get_user_services().audit.read(query.wanted, query.page)
-    cursor = UNSET if query.page is None else found.next_cursor
-    matching = pass_records(found.records, records.AuditRecord)
+    result = get_user_services().audit.read(query.conditions, query.page)
+    cursor = UNSET if query.page is None else result.next_cursor
+    matching = pass_records(result.records, records.AuditRecord)
     return records.AuditRecordList(records=matching, count=len(matching), next_cursor=cursor)
 
 
 @metrics.get("/metrics")
-@operation(ALWAYS, media_type="text/plain", compressed=True)
+@operation(ALWAYS, media_type="text/plain", is_compressible=True)
 def scrape() -> Response:
     """Return the metrics in Prometheus' text format 0.0.4, for any Accept header. The metrics are at most one
     second old."""
-    return Response(get_scrapes().read(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(get_scrape_cache().read(), content_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -44,40 +44,42 @@ P = TypeVar("P", bound=Page | None)
 
 _MAX_REVISION = 999_999_999
 _MAX_STEP_SECONDS = 86_400
-_FORMS_OF_TIME = "Unix epoch seconds, of 2000 or later (no milliseconds), or ISO 8601 with its offset."
-_EVENT_ID = "^([0-9a-z]{1,64}-(0|[1-9][0-9]{0,17}))?$"
+_TIME_FORMATS = "Unix epoch seconds, of 2000 or later (no milliseconds), or ISO 8601 with its offset."
+_EVENT_ID_PATTERN = "^([0-9a-z]{1,64}-(0|[1-9][0-9]{0,17}))?$"
 #: For JSON Schema, and so for generated clients, `5.0` is an integer.
-_WHOLE = re.compile(r"([0-9]{1,19})(?:\.0{1,9})?")
+_INTEGER_PATTERN = re.compile(r"([0-9]{1,19})(?:\.0{1,9})?")
 _STREAM_EVENTS = {event.stream_name: event for event in EVENTS.values()}
 
 _Parser: TypeAlias = tuple[Callable[[str], Any], Mapping[str, Any]]
 #: Parser and JSON Schema of each field whose values have several spellings.
-_SPELLINGS: Mapping[str, _Parser] = {
+_FIELD_PARSERS: Mapping[str, _Parser] = {
     "ip_address": (parse_ip, {"pattern": ADDRESS_PATTERN}),
     "mac_address": (parse_mac, {"pattern": MAC_PATTERN}),
 }
 
 
-def _make_whole_parser(least: int, most: int, rule: str) -> _Parser:
+def _make_integer_parser(minimum: int, maximum: int, rule: str) -> _Parser:
     def parse(text: str) -> int:
-        match = _WHOLE.fullmatch(text)
-        if match is None or not least <= int(match[1]) <= most:
+        match = _INTEGER_PATTERN.fullmatch(text)
+        if match is None or not minimum <= int(match[1]) <= maximum:
             raise ValueError(rule)
         return int(match[1])
 
-    return parse, {"type": "integer", "minimum": least, "maximum": most}
+    return parse, {"type": "integer", "minimum": minimum, "maximum": maximum}
 
 
-def _make_whole(
-    least: int, most: int, description: str, example: int, rule: str | None = None, **options: Any
+def _make_integer(
+    minimum: int, maximum: int, description: str, example: int, rule: str | None = None, **options: Any
 ) -> ParsedField:
-    parse, schema = _make_whole_parser(least, most, rule or f"must be an integer from {least} to {most}")
+    parse, schema = _make_integer_parser(
+        minimum, maximum, rule or f"must be an integer from {minimum} to {maximum}"
+    )
     return ParsedField(parse, metadata=says(description, example, **schema), **options)
 
 
 def _make_limit(description: str, **options: Any) -> ParsedField:
     """Return a field for the maximum number of records in a response."""
-    return _make_whole(1, MAX_LIMIT, description, 100, **options)
+    return _make_integer(1, MAX_LIMIT, description, 100, **options)
 
 
 def _make_cursor(description: str = "The `next_cursor` of the page before.") -> TextField:
@@ -90,7 +92,7 @@ def _make_time(
     description: str, example: str, parse: Callable[[str, float], float] = parse_time
 ) -> ParsedField:
     """Return a field for a time, loaded as epoch seconds. `parse` gets the text and the current time."""
-    metadata = says(f"{description} {_FORMS_OF_TIME}", example)
+    metadata = says(f"{description} {_TIME_FORMATS}", example)
     return ParsedField(lambda text: parse(text, now()), metadata=metadata)
 
 
@@ -107,7 +109,7 @@ def _make_sort(fields: Sequence[str], default: str, example: str) -> ParsedField
 
 def _make_mac() -> ParsedField:
     description = "With this MAC address only: with colons, dashes, dots or nothing between, in either case."
-    parse, schema = _SPELLINGS["mac_address"]
+    parse, schema = _FIELD_PARSERS["mac_address"]
     return ParsedField(parse, metadata=says(description, "02:00:00:00:00:06", **schema))
 
 
@@ -130,13 +132,13 @@ def _make_search(description: str) -> TextField:
 class CompareQuery(Schema):
     """Schema of the revisions to compare, loaded as a dictionary of integers."""
 
-    revision = _make_whole(
+    revision = _make_integer(
         *(0, _MAX_REVISION),
         "Archived revision to compare with, instead of the running configuration.",
         1,
         "must be the number of an archived revision",
     )
-    to = _make_whole(
+    to = _make_integer(
         *(0, _MAX_REVISION),
         "Archived revision, or 0 for the running configuration, to compare instead of the candidate.",
         0,
@@ -169,7 +171,7 @@ class EventsQuery(Schema):
         metadata=says(
             "As the header Last-Event-ID, for clients that cannot send it.",
             "84a7e8343baf37f9-57",
-            pattern=_EVENT_ID,
+            pattern=_EVENT_ID_PATTERN,
         ),
     )
 
@@ -188,16 +190,16 @@ class ListSelection:
     sort: str | None = None
     page: Page | None = None
 
-    def call(self, method: Callable[..., M]) -> M:
+    def make_call(self, method: Callable[..., M]) -> M:
         """Return the call of a method of the core, with this selection as its parameters."""
         return method(filter=self.filter, sort=self.sort, page=self.page)
 
 
 @dataclass(frozen=True)
 class Search(Generic[F, P]):
-    """Search of a client: all records that match `wanted`, or a page of them."""
+    """Search of a client: all records that match `conditions`, or a page of them."""
 
-    wanted: F
+    conditions: F
     page: P
 
 
@@ -274,7 +276,7 @@ class TalkersQuery(Schema):
             enum=list(TalkerOrder),
         ),
     )
-    limit = _make_whole(1, MOST_TALKERS, "Most sessions; 20 if none.", 20)
+    limit = _make_integer(1, MOST_TALKERS, "Most sessions; 20 if none.", 20)
 
 
 class ShortListQuery(Schema):
@@ -298,7 +300,7 @@ def make_list_query(method: type[Method[Any]]) -> type[Schema]:
 
 
 def _make_filter(name: str, column: Column) -> ParsedField:
-    parse, schema = _SPELLINGS.get(name) or _find_parser(column.type)
+    parse, schema = _FIELD_PARSERS.get(name) or _find_parser(column.type)
     metadata = {"description": f"{column.description} Records with this value only.", **schema}
     if column.examples:
         metadata["examples"] = column.examples
@@ -309,7 +311,7 @@ def _find_parser(kind: type[Any]) -> _Parser:
     """Return the parser and the JSON Schema for values of a type. Members of enumerations may be in upper or
     lower case."""
     if kind is int:
-        return _make_whole_parser(0, (1 << 63) - 1, "must be an integer from 0")
+        return _make_integer_parser(0, (1 << 63) - 1, "must be an integer from 0")
     if not issubclass(kind, Enumeration):
         return str, {}
     members = {member.casefold(): member.value for member in kind}
@@ -345,7 +347,7 @@ class HistoryQuery(SessionConditions, _PagedQuery):
 
     made = HistoryFilter
 
-    id = _make_whole(1, MAX_ID, "With this session id only. Another session may have had it before.", 7)
+    id = _make_integer(1, MAX_ID, "With this session id only. Another session may have had it before.", 7)
     at = _make_time("Sessions that were up then. Not in the future.", "2026-03-01T18:00:00Z", parse_past_time)
     since = _make_time("Sessions that were up then or later.", "1795271513")
     until = _make_time("Sessions that started before then.", "1795275113")
@@ -413,7 +415,7 @@ class NetworkTrafficQuery(_WindowQuery):
     default_seconds = 3600
 
     since = _make_time("Start of the window, an hour before its end if none.", "1795271513")
-    step = _make_whole(
+    step = _make_integer(
         *(1, _MAX_STEP_SECONDS),
         "Length of a step in seconds; 10, or more for at most 360 steps, if none.",
         300,

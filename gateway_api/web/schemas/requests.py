@@ -40,18 +40,18 @@ from gateway_contract.core.sessions import MAX_EXPIRY_SECONDS, EventName
 from gateway_contract.events import DEFAULT_EVENTS
 
 #: Pattern of a rate: a number that is not 0, and a unit. The pattern does not express the limits of rates.
-_NUMBER = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
-_BIT = "[bB][iI][tT](?:/[sS])?"
-_UNIT = f"(?:[kmgtKMGT]?(?:{_BIT})?|[kmgKMG][iI]{_BIT}|[kmgKMG]b[pP][sS])"
-_RATE = rf"^{_NUMBER}[ \t\n\r\f\v\u00a0]*{_UNIT}$"
-_BASE64 = "[A-Za-z0-9+/]"
+_NUMBER_PATTERN = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
+_BIT_PATTERN = "[bB][iI][tT](?:/[sS])?"
+_UNIT_PATTERN = f"(?:[kmgtKMGT]?(?:{_BIT_PATTERN})?|[kmgKMG][iI]{_BIT_PATTERN}|[kmgKMG]b[pP][sS])"
+_RATE_PATTERN = rf"^{_NUMBER_PATTERN}[ \t\n\r\f\v\u00a0]*{_UNIT_PATTERN}$"
+_BASE64_PATTERN = "[A-Za-z0-9+/]"
 #: Pattern of a secret: one alternative for 24 to 62 bytes, one for 63 and 64 bytes.
-_SECRET = (
-    rf"^(?:whsec_)?(?:(?:{_BASE64}{{4}}){{8,20}}(?:{_BASE64}{{2}}==|{_BASE64}{{3}}=)?"
-    rf"|(?:{_BASE64}{{4}}){{21}}(?:{_BASE64}{{2}}==)?)$"
+_SECRET_PATTERN = (
+    rf"^(?:whsec_)?(?:(?:{_BASE64_PATTERN}{{4}}){{8,20}}(?:{_BASE64_PATTERN}{{2}}==|{_BASE64_PATTERN}{{3}}=)?"
+    rf"|(?:{_BASE64_PATTERN}{{4}}){{21}}(?:{_BASE64_PATTERN}{{2}}==)?)$"
 )
-_SEGMENT = f'(?:{NAME}|{INDEX}|"{QUOTED}")'
-_PATH = rf"^{_SEGMENT}(?:\.{_SEGMENT})*$"
+_SEGMENT_PATTERN = f'(?:{NAME}|{INDEX}|"{QUOTED}")'
+_PATH_PATTERN = rf"^{_SEGMENT_PATTERN}(?:\.{_SEGMENT_PATTERN})*$"
 
 
 def _check_line(text: str) -> None:
@@ -68,7 +68,7 @@ def _make_path() -> TextField:
     return TextField(
         required=True,
         validate=validate.Length(1, LONGEST_PATH, error=f"must have 1 to {LONGEST_PATH} characters"),
-        metadata=says("Place in the configuration, dotted.", "qos.default_down", pattern=_PATH),
+        metadata=says("Place in the configuration, dotted.", "qos.default_down", pattern=_PATH_PATTERN),
     )
 
 
@@ -79,7 +79,7 @@ def _make_rate(which: str, example: str) -> ParsedField:
         "there is none, `kbit`, `mbit`, `gbit`, `tbit`, `k`, `m`, `g`, `t`, `kibit`, `mibit`, `gibit`, or "
         "`kbps`, `mbps`, `gbps`, which are bits a second here, where tc(8) reads bytes. `Mbit/s` is `mbit`."
     )
-    metadata = says(description, example, pattern=_RATE, maxLength=LONGEST_RATE)
+    metadata = says(description, example, pattern=_RATE_PATTERN, maxLength=LONGEST_RATE)
     return ParsedField(lambda text: (text, parse_rate(text)), metadata=metadata)
 
 
@@ -365,7 +365,7 @@ class WebhookRegistrationSchema(Schema):
         metadata=says(
             "Signs what is sent: base64 of 24 to 64 bytes, with `whsec_` before it or without.",
             "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-            pattern=_SECRET,
+            pattern=_SECRET_PATTERN,
             writeOnly=True,
         ),
     )

@@ -13,12 +13,12 @@ from gateway_api.base.settings import TOKEN, USERS
 from gateway_api.web import compression
 from gateway_api.web.access import ADMIN
 from gateway_api.web.app import list_routes
-from gateway_api.web.compression import MAX_BYTES_IN_LOOP, MIN_BYTES, Body, Compressor, choose_accepted, zstd
+from gateway_api.web.compression import MAX_LOOP_BYTES, MIN_BYTES, Body, Compressor, negotiate_coding, zstd
 from gateway_api.web.operation import Route
 from gateway_api.web.responses import EVENT_STREAM
 
 COMPRESSED = [
-    route for profile in (USERS, TOKEN) for route in list_routes(profile) if route.operation.compressed
+    route for profile in (USERS, TOKEN) for route in list_routes(profile) if route.operation.is_compressible
 ]
 
 
@@ -36,10 +36,10 @@ COMPRESSED = [
     ],
 )
 def test_a_client_gets_the_coding_that_it_prefers(coding: str | None, accepted: str) -> None:
-    assert choose_accepted(accepted) == coding
+    assert negotiate_coding(accepted) == coding
 
 
-@pytest.mark.parametrize("length", [MIN_BYTES, MAX_BYTES_IN_LOOP, MAX_BYTES_IN_LOOP + 1])
+@pytest.mark.parametrize("length", [MIN_BYTES, MAX_LOOP_BYTES, MAX_LOOP_BYTES + 1])
 @pytest.mark.parametrize(("coding", "decode"), [("gzip", gzip.decompress), ("zstd", zstd.decompress)])
 def test_a_body_is_compressed_from_1024_bytes(
     coding: str, decode: Callable[[bytes], bytes], length: int
@@ -62,7 +62,7 @@ def test_a_long_body_has_no_larger_window_than_http_allows() -> None:
 
 
 def test_a_long_body_that_would_wait_for_another_is_sent_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    compressor, may_end, plain = Compressor(), Event(), Body(bytes(MAX_BYTES_IN_LOOP + 1))
+    compressor, may_end, plain = Compressor(), Event(), Body(bytes(MAX_LOOP_BYTES + 1))
 
     def encode(plain: bytes) -> bytes:
         assert may_end.wait(60)
@@ -83,14 +83,14 @@ def test_a_long_body_does_not_wait_for_the_threads_of_logins() -> None:
     logins = [pool.spawn(may_end.wait, 60) for _ in range(pool.maxsize)]
     try:
         with gevent.Timeout(30):
-            assert compressor.encode(Body(bytes(MAX_BYTES_IN_LOOP + 1)), "gzip").coding == "gzip"
+            assert compressor.encode(Body(bytes(MAX_LOOP_BYTES + 1)), "gzip").coding == "gzip"
     finally:
         may_end.set()
         gevent.joinall(logins)
 
 
 def test_a_body_that_cannot_be_compressed_keeps_no_other_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    compressor, plain = Compressor(), Body(bytes(MAX_BYTES_IN_LOOP + 1))
+    compressor, plain = Compressor(), Body(bytes(MAX_LOOP_BYTES + 1))
 
     def fail(plain: bytes) -> bytes:
         raise MemoryError

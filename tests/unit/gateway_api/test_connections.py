@@ -26,7 +26,7 @@ class Table:
     def ends_after(self) -> float:
         """Seconds until a sweep ends the only one that is left, which must not be before."""
         began = self.clock.now
-        while not self.connections.end_late():
+        while not self.connections.end_overdue():
             assert not self.ended
             self.clock.now += 0.5
             assert self.clock.now < began + 10_000
@@ -64,7 +64,7 @@ def test_a_handshake_and_the_first_request_have_10_seconds_each_and_the_next_has
     work(connection)
     # Work of ours has no deadline.
     table.clock.now += 10_000
-    assert not table.connections.end_late()
+    assert not table.connections.end_overdue()
     assert connection.phase is Phase.WORK
     with connection.wait_for_request():
         assert table.ends_after() == 30
@@ -98,25 +98,25 @@ def test_an_answer_inside_another_wait_keeps_its_deadline_and_a_sweep_tells_what
         with connection.wait_for_receiver(bytes(64 << 10)):
             assert connection.phase is Phase.HEADER
         table.clock.now += 11
-        assert table.connections.end_late() == {Phase.HANDSHAKE: 2, Phase.HEADER: 1}
+        assert table.connections.end_overdue() == {Phase.HANDSHAKE: 2, Phase.HEADER: 1}
     assert connection.phase is Phase.WORK
     assert sorted(table.ended) == ["a", "b", "c"]
 
 
 def test_a_stream_has_no_deadline_and_takes_nobodys_place() -> None:
-    table = Table(in_all=2, of_one_address=2)
+    table = Table(max_connections=2, max_per_address=2)
     for name in ("a", "b", "c"):
         connection = work(table.admit(name))
         connection.begin_stream()
     table.clock.now += 10_000
     with connection.wait_for_receiver(bytes(100)):
-        assert not table.connections.end_late()
+        assert not table.connections.end_overdue()
     assert len(table.connections) == 3
     assert not table.ended
 
 
 def test_who_has_been_waited_for_longest_makes_room_for_one_of_the_same_address_and_of_all() -> None:
-    table = Table(of_one_address=3, in_all=5)
+    table = Table(max_per_address=3, max_connections=5)
     for name in "abc":
         table.waiting(name)
     table.waiting("another", "192.0.2.2")
@@ -135,7 +135,7 @@ def test_who_has_been_waited_for_longest_makes_room_for_one_of_the_same_address_
     [("2001:db8::1", "2001:db8::f:1"), ("::ffff:192.0.2.1", "192.0.2.1"), ("fe80::1%eth0", "fe80::2%eth1")],
 )
 def test_one_clients_addresses_count_as_one(one: str, other: str) -> None:
-    table = Table(of_one_address=1)
+    table = Table(max_per_address=1)
     table.waiting("of another network", "2001:db8:0:1::1")
     table.waiting("a", one)
     table.waiting("b", other)
@@ -143,7 +143,7 @@ def test_one_clients_addresses_count_as_one(one: str, other: str) -> None:
 
 
 def test_a_place_is_free_again_when_its_connection_is_closed() -> None:
-    table = Table(of_one_address=1, in_all=1)
+    table = Table(max_per_address=1, max_connections=1)
     first = table.waiting("a")
     table.connections.remove(first)
     table.connections.remove(first)
@@ -153,7 +153,7 @@ def test_a_place_is_free_again_when_its_connection_is_closed() -> None:
 
 
 def test_the_slowest_of_those_who_take_their_answers_makes_room_for_the_next_answer() -> None:
-    table = Table(unsent_bytes=1000)
+    table = Table(max_unsent_bytes=1000)
     a, b, c = (work(table.waiting(name)) for name in "abc")
     with a.wait_for_receiver(bytes(400)):
         table.clock.now += 1
@@ -167,7 +167,7 @@ def test_the_slowest_of_those_who_take_their_answers_makes_room_for_the_next_ans
 
 
 def test_an_answer_that_several_take_counts_once() -> None:
-    table = Table(unsent_bytes=1000)
+    table = Table(max_unsent_bytes=1000)
     shared = bytes(900)
     a, b, c = (work(table.waiting(name)) for name in "abc")
     with a.wait_for_receiver(shared), b.wait_for_receiver(shared), c.wait_for_receiver(shared):
@@ -181,26 +181,26 @@ def test_an_answer_that_several_take_counts_once() -> None:
 
 
 def test_few_places_have_a_part_for_this_machine_s_own() -> None:
-    few = Limits().within(80)
-    assert (few.in_all, few.for_loopback) == (70, 10)
-    many = Limits().within(Limits().in_all + Limits().for_loopback)
+    few = Limits().limit_to(80)
+    assert (few.max_connections, few.loopback_reserve) == (70, 10)
+    many = Limits().limit_to(Limits().max_connections + Limits().loopback_reserve)
     assert many == Limits()
 
 
 def test_who_comes_is_turned_away_where_all_wait_for_us() -> None:
-    table = Table(in_all=2)
+    table = Table(max_connections=2)
     for name in "ab":
         work(table.admit(name, f"192.0.2.{ord(name)}"))
     with pytest.raises(NoRoom):
         table.admit("c", "192.0.2.3")
     assert not table.ended
     assert len(table.connections) == 2
-    assert (table.connections.take_rejected(), table.connections.take_rejected()) == (1, 0)
+    assert (table.connections.take_rejection_count(), table.connections.take_rejection_count()) == (1, 0)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
 def test_some_room_is_for_this_machine_s_own(address: str) -> None:
-    table = Table(in_all=2, for_loopback=1)
+    table = Table(max_connections=2, loopback_reserve=1)
     for name in "ab":
         work(table.admit(name, f"192.0.2.{ord(name)}"))
     work(table.admit("own", address))

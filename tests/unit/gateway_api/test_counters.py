@@ -96,7 +96,7 @@ if not worker:
     os._exit(0)
 os.waitpid(worker, 0)
 print(os.read(read, 9).decode(), counters.has_room(), counters.count_workers_without_room())
-counters.forget(worker)
+counters.forget_worker(worker)
 print(counters.count_workers_without_room())
 """,
         tmp_path,

@@ -40,7 +40,7 @@ def test_a_certificate_is_degraded_in_its_last_three_weeks_and_failed_after_its_
 
 
 def test_a_certificate_that_a_reload_kept_because_the_new_one_is_bad_is_degraded(tmp_path: Path) -> None:
-    found = certificate(Host(NOW + 90 * DAY, {"the audit log": tmp_path}, lambda: NOW, keeps_former=True))
+    found = certificate(Host(NOW + 90 * DAY, {"the audit log": tmp_path}, lambda: NOW, is_former_pair=True))
     assert found.state == "degraded"
     assert found.message.startswith("The last reload kept the former TLS certificate")
     assert found.message.endswith("Days until the TLS certificate ends: 90.")

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.base.http import ROLE, USER, choose_level, make_log_fields
+from gateway_api.base.http import ROLE, USER, choose_log_level, make_log_fields
 from gateway_contract.base.logs import FORMATS, LineFormatter, format_key_value, install, make_extra
 from gateway_contract.base.variables import BadSetting, log_format
 from tests.support.log_lines import REQUEST, is_printable_ascii, parsed
@@ -120,8 +120,8 @@ def test_a_poll_that_succeeds_is_for_debugging(
     method: str, path: str, poll: str, status: int, level: int
 ) -> None:
     environ = {"REQUEST_METHOD": method, "PATH_INFO": path} | ({"HTTP_X_POLL": poll} if poll else {})
-    assert choose_level(environ, status) == level
-    assert choose_level({"REQUEST_METHOD": "GET"}, 400) == logging.INFO
+    assert choose_log_level(environ, status) == level
+    assert choose_log_level({"REQUEST_METHOD": "GET"}, 400) == logging.INFO
 
 
 def request_line(created: float, format: str, **more: Any) -> str:

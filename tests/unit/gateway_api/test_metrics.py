@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from gateway_api.web.metrics import KEPT_SECONDS, Scrapes
+from gateway_api.web.metrics import CACHE_SECONDS, ScrapeCache
 
 
 class Making:
@@ -18,7 +18,7 @@ class Making:
         self.begun = threading.Event()
         self.go_on.set()
         self.takes = 0.0
-        self.scrapes = Scrapes(self.make, lambda: self.now)
+        self.scrapes = ScrapeCache(self.make, lambda: self.now)
 
     def make(self) -> str:
         assert self.at_once.acquire(blocking=False), "two at once"
@@ -33,14 +33,14 @@ class Making:
 def test_within_a_second_everybody_gets_the_same_text() -> None:
     making = Making()
     assert making.scrapes.read() == "text 1"
-    making.now += KEPT_SECONDS - 0.01
+    making.now += CACHE_SECONDS - 0.01
     assert making.scrapes.read() == "text 1"
 
 
 def test_after_a_second_a_new_one_is_made() -> None:
     making = Making()
     making.scrapes.read()
-    making.now += KEPT_SECONDS
+    making.now += CACHE_SECONDS
     assert making.scrapes.read() == "text 2"
 
 
@@ -67,7 +67,7 @@ def test_one_that_could_not_be_made_is_made_for_the_next() -> None:
             raise text
         return text
 
-    scrapes = Scrapes(make, lambda: 100.0)
+    scrapes = ScrapeCache(make, lambda: 100.0)
     with pytest.raises(OSError, match="no file"):
         scrapes.read()
     assert scrapes.read() == "text"

@@ -28,13 +28,13 @@ from gateway_api.web.operation import (
     Passed,
     View,
     WithETag,
-    make_template,
+    make_path_template,
     operation,
 )
-from gateway_api.web.parse import SessionSegment
+from gateway_api.web.parse import SessionIdConverter
 from gateway_api.web.records import Message, SignedIn
 from gateway_api.web.request import get_request
-from gateway_api.web.services import EXTENSION, UserServices, WorkerServices
+from gateway_api.web.services import EXTENSION_NAME, UserServices, WorkerServices
 from gateway_contract.base import durable
 from gateway_contract.base.errors import AuditUnavailable, CoreUnavailable, NotFound
 from gateway_contract.core.configuration import AccessReply, ApiSettings, ApiUser, HistoryLimits, Role
@@ -82,7 +82,7 @@ def serving(folder: Path, reply: AccessReply, view: View, method: str = "GET") -
 
 
 def token_of(app: Application, role: Role) -> dict[str, str]:
-    token = app.extensions[EXTENSION].tokens.issue("alice", role, "1", 60)
+    token = app.extensions[EXTENSION_NAME].tokens.issue("alice", role, "1", 60)
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -172,7 +172,7 @@ def test_flask_runs_its_hooks_signals_and_error_handlers(tmp_path: Path) -> None
 def test_flask_lists_all_routes_with_their_views() -> None:
     command = [sys.executable, "-m", "flask", "--app", "gateway_api.web.app", "routes"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = {tuple(map(make_template, line.split())) for line in listed.splitlines()}
+    found = {tuple(map(make_path_template, line.split())) for line in listed.splitlines()}
     assert {(route.name, route.method, route.path) for route in list_routes(USERS)} <= found
 
 
@@ -246,7 +246,7 @@ def test_the_core_is_asked_once_even_if_it_does_not_reply(tmp_path: Path) -> Non
         return Response("")
 
     app = serving(tmp_path, AccessReply(True, ()), operation(Access.STATIC)(page))
-    app.extensions[EXTENSION].core.check_access = check_access
+    app.extensions[EXTENSION_NAME].core.check_access = check_access
     assert app.test_client().get("/row").status_code == 200
     assert asked == [()]
 
@@ -268,12 +268,12 @@ MESSAGE = {"message": "done"}
     ("returned", "fields", "code", "body", "headers"),
     [
         (Message("done"), {}, 200, {"status": "ok", "data": MESSAGE}, {}),
-        (Message("done"), {"bare": True}, 200, MESSAGE, {}),
+        (Message("done"), {"is_bare": True}, 200, MESSAGE, {}),
         (Message("done"), {"status": 202, "preview": Message}, 200, {"status": "ok", "data": MESSAGE}, {}),
         (Message("done"), {"status": 202, "preview": SignedIn}, 202, {"status": "ok", "data": MESSAGE}, {}),
-        (WithETag(Message("done"), "7"), {"bare": True}, 200, MESSAGE, {"ETag": '"7"'}),
-        (Created(Message("done"), "/row/7"), {"bare": True}, 200, MESSAGE, {"Location": "/row/7"}),
-        (WithETag(Passed(msgspec.Raw(b"{}")), "7"), {"bare": True}, 200, {}, {"ETag": '"7"'}),
+        (WithETag(Message("done"), "7"), {"is_bare": True}, 200, MESSAGE, {"ETag": '"7"'}),
+        (Created(Message("done"), "/row/7"), {"is_bare": True}, 200, MESSAGE, {"Location": "/row/7"}),
+        (WithETag(Passed(msgspec.Raw(b"{}")), "7"), {"is_bare": True}, 200, {}, {"ETag": '"7"'}),
         (Response("{}", 418), {}, 418, {}, {}),
     ],
 )
@@ -300,7 +300,7 @@ def test_a_response_is_compressed_where_its_operation_says_so(tmp_path: Path, co
     def view() -> Message:
         return Message("long" * 10_000)
 
-    response = respond(tmp_path, operation(Access.ANY_ROLE, compressed=compressed)(view))
+    response = respond(tmp_path, operation(Access.ANY_ROLE, is_compressible=compressed)(view))
     assert response.headers.get("Content-Encoding") == ("gzip" if compressed else None)
 
 
@@ -370,8 +370,8 @@ def test_a_name_in_the_place_of_a_session_is_no_session() -> None:
         for route in list_routes(USERS)
         if route.path.startswith("/api/v1/subscribers/")
     }
-    assert [name for name in names if re.fullmatch(SessionSegment.regex, name)] == ["{id}"]
-    assert all(re.fullmatch(SessionSegment.regex, text) for text in ("7", "newer", "rates"))
+    assert [name for name in names if re.fullmatch(SessionIdConverter.regex, name)] == ["{id}"]
+    assert all(re.fullmatch(SessionIdConverter.regex, text) for text in ("7", "newer", "rates"))
 
 
 # Requests whose audit log fails, or that break off.

@@ -6,7 +6,7 @@ import pytest
 
 from gateway_api.web import app as application
 from gateway_api.web.routes import pages
-from gateway_api.web.routes.pages import find_files, lies_in
+from gateway_api.web.routes.pages import find_files, is_inside
 from tests.unit.gateway_api.test_operation import parts
 
 
@@ -59,16 +59,16 @@ def test_a_folder_may_be_a_link_itself(folder: Path) -> None:
 
 def test_a_file_that_became_a_link_no_longer_lies_in_its_folder(folder: Path) -> None:
     index = folder / "index.html"
-    assert lies_in(folder, index)
+    assert is_inside(folder, index)
     index.unlink()
     index.symlink_to("../secret/key.html")
-    assert not lies_in(folder, index)
+    assert not is_inside(folder, index)
 
 
 def test_documentation_that_is_not_built_is_a_page_that_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_BUILT_FILES", {})
+    monkeypatch.setattr(pages, "_DOCUMENTATION_FILES", {})
     client = application.create_app(parts(tmp_path)).test_client()
     page = client.get("/docs/")
     assert (page.status_code, page.content_type) == (200, "text/html; charset=utf-8")

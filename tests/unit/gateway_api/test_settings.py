@@ -97,7 +97,7 @@ def test_the_audit_log_is_where_and_as_large_as_it_is_said_to_be() -> None:
     settings = Settings.from_environment(
         {**SECRET, "GATEWAY_API_AUDIT": "/a/audit", "GATEWAY_API_AUDIT_MEBIBYTES": "2"}
     )
-    assert (settings.audit, settings.audit_size) == (Path("/a/audit"), 2 << 20)
+    assert (settings.audit, settings.max_audit_bytes) == (Path("/a/audit"), 2 << 20)
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:8443", "[::]:8443", ":8443", "bng1.example.net:443"])
