@@ -19,7 +19,7 @@ from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.configuration import Cgnat
 from gateway_contract.core.health import FaultKind
 from gateway_contract.core.network import OVERHEAD_PROFILES
-from gateway_core.gateways.linux.dataplane.fault_register import Place
+from gateway_core.gateways.linux.dataplane.fault_register import PlanePart
 from gateway_core.gateways.linux.dataplane.plane import DataPlane, KernelState, WantedSession
 from gateway_core.gateways.linux.dataplane.reconciler import Comparison, Reconciler
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
@@ -318,7 +318,7 @@ def test_a_rate_that_is_refused_one_way_changes_neither(plane: DataPlane) -> Non
     with pytest.raises(KernelError, match="it is not an IFB"):
         plane.apply(replace(WANTED, rate_down=2 * DOWN, rate_up=2 * UP))
     assert limit("acc0") == DOWN
-    assert plane.get_applied() == {7: WANTED}
+    assert plane.get_applied_sessions() == {7: WANTED}
 
 
 def test_one_refused_session_of_many_is_refused_alone(plane: DataPlane) -> None:
@@ -326,7 +326,7 @@ def test_one_refused_session_of_many_is_refused_alone(plane: DataPlane) -> None:
     ip("link add ifb-acc21 type veth peer name far")
     outcomes = plane.repair([(each, None) for each in several])
     failures = [list(outcome.failed) for outcome in outcomes if outcome is not None]
-    assert failures == [[], [Place(FaultKind.IFB, "ifb-acc21")], []]
+    assert failures == [[], [PlanePart(FaultKind.IFB, "ifb-acc21")], []]
     assert [(limit(each.device), limit(each.ifb)) for each in several] == [
         (DOWN, UP),
         (DOWN, None),
@@ -340,7 +340,7 @@ def test_one_device_of_many_that_is_gone_is_gone_alone(plane: DataPlane) -> None
     ip("link del acc21")
     outcomes = plane.repair([(each, None) for each in several])
     assert [outcome is None for outcome in outcomes] == [False, True, False]
-    assert plane.get_applied().keys() == {20, 22}
+    assert plane.get_applied_sessions().keys() == {20, 22}
     assert "ifb-acc21" not in text("ip", "link")
 
 
@@ -382,7 +382,7 @@ def test_an_address_that_a_newer_session_has_no_more_is_that_of_an_older_one(
     plane.apply(older)
     plane.apply(WANTED)
     changed = [replace(older, address=WANTED.address), replace(WANTED, address=IPv4Address("100.64.0.77"))]
-    plane.take_over(changed)
+    plane.assign_owners(changed)
     for each in changed if is_first else reversed(changed):
         plane.apply(each)
     assert "100.64.0.9 dev acc1 scope link" in routes()
@@ -739,7 +739,7 @@ def test_after_a_restart_the_routes_of_many_sessions_are_asked_for_at_once(
     asked.clear()
     outcomes = DataPlane(KernelReader()).repair([(each, None) for each in many])
     changed = [outcome.changed for outcome in outcomes if outcome is not None and outcome.changed]
-    assert changed == [(Place(FaultKind.HOST_ROUTE, "100.64.1.30/32"),)]
+    assert changed == [(PlanePart(FaultKind.HOST_ROUTE, "100.64.1.30/32"),)]
     assert asked and set(asked) == {None}
     assert "100.64.1.30 dev acc30 scope link src 100.64.0.1" in routes()
 
@@ -801,7 +801,7 @@ def test_a_device_that_the_kernel_told_of_is_looked_at_before_its_turn(
         indexes = {KernelReader().find_link(name).index for name in shaped}
         comparison = Comparison(plane, clock.steady)
         comparison.read(EVERYTHING)
-        compared = comparison.compare(present, plane.get_applied(), EVERYTHING, indexes, ())
+        compared = comparison.compare(present, plane.get_applied_sessions(), EVERYTHING, indexes, ())
         return [wanted.session_id for wanted, _ in compared.sessions_to_apply]
 
     assert (found(), found("acc0"), found("ifb-acc1")) == ([], [], [8])
@@ -839,7 +839,7 @@ def test_what_cannot_be_repaired_is_a_fault_until_it_can(
 
 
 def test_a_fault_ends_when_its_cause_went_by_itself(reconciler: Reconciler) -> None:
-    reconciler.fault_register.set_faults(7, {Place(FaultKind.IFB, "ifb-acc0"): "no space"})
+    reconciler.fault_register.set_faults(7, {PlanePart(FaultKind.IFB, "ifb-acc0"): "no space"})
     reconciler.sweep()
     assert reconciler.fault_register.list_faults() == []
 

@@ -259,7 +259,7 @@ def test_what_belongs_to_the_session_is_forwarded_or_steered_and_no_other_source
     network.second.receives({OWN: 5})
     assert spoofed(firewall) == {"trunk0": 10 + 10 * len(FOREIGN)}
     network.plane.configure(replace(CGNAT, enabled=False))
-    network.plane.remove(*network.plane.get_applied().values())
+    network.plane.remove(*network.plane.get_applied_sessions().values())
     network.first.send(OWN, WORLD, 5)
     wait_for("the drops", lambda: spoofed(firewall) == {"trunk0": 15 + 10 * len(FOREIGN)})
     nft(f"delete table {TABLE}")

@@ -23,7 +23,7 @@ from gateway_core.gateways.linux.assembly import DesiredSessions, find_occupancy
 from gateway_core.gateways.linux.daemons.frr import BgpReader, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
-from gateway_core.gateways.linux.dataplane.fault_register import Place
+from gateway_core.gateways.linux.dataplane.fault_register import PlanePart
 from gateway_core.gateways.linux.dataplane.firewall import ArpLimit, Firewall
 from gateway_core.gateways.linux.dataplane.plane import WantedSession
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
@@ -500,7 +500,7 @@ def steered(table: int) -> RouteEntry:
 
 
 def test_a_record_has_traffic_and_faults_of_its_session(machine: Machine, gateway: LinuxGateway) -> None:
-    machine.reconciler.fault_register.set_faults(1, {Place(FaultKind.SHAPER, "ppp0"): "No buffer space"})
+    machine.reconciler.fault_register.set_faults(1, {PlanePart(FaultKind.SHAPER, "ppp0"): "No buffer space"})
     detail = gateway.read_detail(1)
     assert detail is not None
     assert (detail.bytes_in, detail.bytes_out, detail.ppp_interface) == (1000, 2000, "ppp0")

@@ -15,7 +15,7 @@ from gateway_contract.core.sessions import SessionState, SessionType
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.assembly import DesiredSessions, find_occupancy
 from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceTraffic, SourceUnavailable
-from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister, Place
+from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister, PlanePart
 from gateway_core.gateways.linux.dataplane.plane import DataPlane, KernelState, WantedSession
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.dataplane.routes import RouteState, find_surplus
@@ -396,8 +396,8 @@ def test_a_route_in_place_of_an_expected_one_is_not_left_over() -> None:
     assert find_surplus({former, elsewhere}, {HOST}) == [elsewhere]
 
 
-IFB = Place(FaultKind.IFB, "ifb-ppp0")
-SHAPER = Place(FaultKind.SHAPER, "ppp0")
+IFB = PlanePart(FaultKind.IFB, "ifb-ppp0")
+SHAPER = PlanePart(FaultKind.SHAPER, "ppp0")
 
 
 def test_a_fault_that_stays_keeps_its_time_and_its_reason() -> None:

@@ -193,7 +193,7 @@ def parse_leases(data: bytes) -> dict[str, Lease]:
         raise UnreadableLease("the lease file is not whole")
     found: dict[str, Lease] = {}
 
-    def keep(line: tuple[int, bytes]) -> None:
+    def parse_line(line: tuple[int, bytes]) -> None:
         number, text = line
         words = text.decode("ascii", "replace").split(" ")
         if words[0] == "duid" and len(words) == 2:
@@ -216,7 +216,7 @@ def parse_leases(data: bytes) -> dict[str, Lease]:
         )
 
     # The lines before it may change their number.
-    _LEASE_READER.read(enumerate(data.split(b"\n")[:-1], 1), keep, name=itemgetter(1))
+    _LEASE_READER.read(enumerate(data.split(b"\n")[:-1], 1), parse_line, name=itemgetter(1))
     return found
 
 
@@ -340,16 +340,16 @@ class DnsmasqDaemon(SourceDaemon):
         return {_FILE_NAME: text}
 
     def _find_held_leases(
-        self, held: IPv4Network, network: IPv4Network, before: str
+        self, former_range: IPv4Network, network: IPv4Network, before: str
     ) -> list[tuple[str, str]]:
         """Return the MAC address and IPv4 address of each client that may renew a lease from the former range
-        `held`. The clients stay the same as in `before`, the current file, if that file already holds the
-        range. An address that is also in `network`, the new range, is left out, because PPPoE may assign this
-        address."""
+        `former_range`. The clients stay the same as in `before`, the current file, if that file already holds
+        the range. An address that is also in `network`, the new range, is left out, because PPPoE may assign
+        this address."""
 
         def is_held(address: str) -> bool:
             parsed = IPv4Address(address)
-            return parsed in held and parsed not in network
+            return parsed in former_range and parsed not in network
 
         if found := [
             (mac, address) for mac, address in _HELD_LEASE_PATTERN.findall(before) if is_held(address)
@@ -449,11 +449,13 @@ class DnsmasqSource(Source):
         with self._sweep_lock:
             records, live = self._read_live_leases()
             now = self._clock.wall()
-            over = {record.key for lease, record in live if lease.has_ended(now)}
-            self._expired = over | {record.key for record in records.values() if record.state == "expired"}
+            expired_keys = {record.key for lease, record in live if lease.has_ended(now)}
+            self._expired = expired_keys | {
+                record.key for record in records.values() if record.state == "expired"
+            }
             found = (
                 add_prefix(session, self._prefix_of)
-                for session in _make_sessions([each for each in live if each[1].key not in over])
+                for session in _make_sessions([each for each in live if each[1].key not in expired_keys])
             )
             self._known = {
                 session.key: before if (before := self._known.get(session.key)) == session else session
@@ -472,7 +474,7 @@ class DnsmasqSource(Source):
                 if isinstance(error.__cause__, FileNotFoundError):
                     return set()
                 raise
-            live, now = _match_records(self._parse(data), self._records.read()), self._clock.wall()
+            live, now = _match_records(self._parse_lease_data(data), self._records.read()), self._clock.wall()
         return {record.interface for lease, record in live if record.interface and not lease.has_ended(now)}
 
     def terminate(self, session: SourceSession) -> None:
@@ -514,7 +516,7 @@ class DnsmasqSource(Source):
     def _read_live_leases(self) -> tuple[Mapping[str, LeaseRecord], _LiveLeases]:
         """Return all records by address, and the leases that have a live record. Raises SourceUnavailable if
         dnsmasq does not run."""
-        records = self._read()
+        records = self._update_leases()
         # After the lease file was read: a dnsmasq that was killed may have left a part of it.
         try:
             pid = int(self._pid_file.read_bytes()[:20])
@@ -525,7 +527,7 @@ class DnsmasqSource(Source):
             raise SourceUnavailable("dnsmasq is not running")
         return records, _match_records(self._leases, records)
 
-    def _read(self) -> Mapping[str, LeaseRecord]:
+    def _update_leases(self) -> Mapping[str, LeaseRecord]:
         """Return the records of the script, and set `_leases` to the leases at the same time.
 
         dnsmasq truncates the lease file before it writes all leases again. So changed content is accepted
@@ -538,23 +540,23 @@ class DnsmasqSource(Source):
             data = self._read_lease_file()
             records = self._records.read()
             if data in (self._data, before):
-                leases = self._leases if data == self._data else self._parse(data)
-                missing = _find_missing(records, leases)
-                if missing <= self._without_lease:
+                leases = self._leases if data == self._data else self._parse_lease_data(data)
+                missing_keys = _find_keys_without_lease(records, leases)
+                if missing_keys <= self._without_lease:
                     break
             before = data
             time.sleep(_READING_PAUSE_SECONDS)
         else:
-            leases = self._parse(data)
-            missing = _find_missing(records, leases)
-            if missing and not leases:
+            leases = self._parse_lease_data(data)
+            missing_keys = _find_keys_without_lease(records, leases)
+            if missing_keys and not leases:
                 raise SourceUnavailable(
                     f"{self._lease_file} is empty, but no end of a lease was told: the disk may be full"
                 )
-        self._data, self._leases, self._without_lease = data, leases, missing
+        self._data, self._leases, self._without_lease = data, leases, missing_keys
         return records
 
-    def _parse(self, data: bytes) -> dict[str, Lease]:
+    def _parse_lease_data(self, data: bytes) -> dict[str, Lease]:
         try:
             return parse_leases(data)
         except UnreadableLease as error:
@@ -596,7 +598,7 @@ class LeaseRecords:
         except OSError as error:
             raise SourceUnavailable(f"cannot read the records in {self._folder}: {error}") from error
         self._cache = found
-        return dict(_RECORD_READER.read(found.items(), _require_readable, name=itemgetter(0)))
+        return dict(_RECORD_READER.read(found.items(), _check_record, name=itemgetter(0)))
 
     def _read_entry(self, entry: "os.DirEntry[str]") -> _CachedRecord | None:
         """Return the record in a file, from the cache if the file is unchanged. Return None if the script has
@@ -621,7 +623,7 @@ class LeaseRecords:
         return replace(record, key=key, started_at=max(record.started_at, int(self._clock.boot_time())))
 
 
-def _require_readable(cached: tuple[str, _CachedRecord]) -> tuple[str, LeaseRecord]:
+def _check_record(cached: tuple[str, _CachedRecord]) -> tuple[str, LeaseRecord]:
     """Return an address with its record. Raises UnreadableLease if the record could not be read."""
     address, (_, record) = cached
     if isinstance(record, str):
@@ -641,7 +643,7 @@ def _match_records(leases: Mapping[str, Lease], records: Mapping[str, LeaseRecor
     ]
 
 
-def _find_missing(records: Mapping[str, LeaseRecord], leases: Mapping[str, Lease]) -> set[str]:
+def _find_keys_without_lease(records: Mapping[str, LeaseRecord], leases: Mapping[str, Lease]) -> set[str]:
     """Return the keys of the live records that have no lease."""
     live = {record.key for record in records.values() if record.state == "live"}
     return live - {record.key for _, record in _match_records(leases, records)}

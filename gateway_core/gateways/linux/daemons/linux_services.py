@@ -26,13 +26,15 @@ _log = logging.getLogger(__name__)
 
 
 class LinuxServices:
-    """Daemons of a machine, in the order in which a commit configures them. A commit has `apply` seconds for
-    the new files. After a failure, the commit has `put_back` seconds to restore the former files."""
+    """Daemons of a machine, in the order in which a commit configures them. A commit has `apply_seconds` for
+    the new files. After a failure, the commit has `put_back_seconds` to restore the former files."""
 
-    def __init__(self, daemons: Sequence[ServiceDaemon], apply: float, put_back: float) -> None:
+    def __init__(
+        self, daemons: Sequence[ServiceDaemon], apply_seconds: float, put_back_seconds: float
+    ) -> None:
         self._daemons = daemons
-        self._apply = apply
-        self._run_step = put_back
+        self._apply_seconds = apply_seconds
+        self._put_back_seconds = put_back_seconds
         #: Waits for the VLANs of DHCP subscribers at a start of the core, for so many seconds.
         self.await_vlans: Callable[[float], object] = lambda _: None
         #: Called at a start of the core, after the start of the DHCP server.
@@ -47,7 +49,7 @@ class LinuxServices:
         return files
 
     def apply(self, rendered: Rendered, configuration: Configuration) -> None:
-        limits = CommitLimits.of(self._apply, self._run_step)
+        limits = CommitLimits.of(self._apply_seconds, self._put_back_seconds)
         with Rollback() as rollback:
             for daemon in self._daemons:
                 daemon.apply(rendered, configuration, limits, rollback)

@@ -210,7 +210,7 @@ class PppoeServers(SourceDaemon):
         self._prefixes = SessionPrefixes()
         self._lock = threading.Lock()
         #: The settings on disk. None before they were read.
-        self._read: _Settings | None = None
+        self._settings: _Settings | None = None
         #: Interfaces whose server may run with other settings than those on disk. _RELOAD_NOTE is on disk
         #: then.
         self._to_reload: set[str] = set()
@@ -309,12 +309,12 @@ class PppoeServers(SourceDaemon):
             self._lock.release()
 
     def _load_settings(self) -> _Settings:
-        if self._read is None:
+        if self._settings is None:
             names = self._files.list_names()
             known = {name: self._files.read(name) or "" for name in names if name[-1].isdigit()}
             self._to_reload = set(known) if _RELOAD_NOTE in names else set()
-            self._read = {name: PppoeSettings.parse(text) for name, text in known.items()}
-        return self._read
+            self._settings = {name: PppoeSettings.parse(text) for name, text in known.items()}
+        return self._settings
 
     def _rewrite(self, interface: str, settings: PppoeSettings) -> None:
         """Write new settings of a server that may be running. `_reload` makes the server read the
@@ -332,7 +332,7 @@ class PppoeServers(SourceDaemon):
 
     def _write(self, interface: str, settings: PppoeSettings) -> None:
         self._files.place(interface, str(settings))
-        self._read = {**self._load_settings(), interface: settings}
+        self._settings = {**self._load_settings(), interface: settings}
 
     def _is_used(self, interface: str) -> bool:
         return self._is_source and is_device(interface)
@@ -343,7 +343,7 @@ class PppoeServers(SourceDaemon):
             # Only now: until then, sessions may have its addresses.
             self._files.place(interface, None)
             self._to_reload.discard(interface)
-            self._read = {
+            self._settings = {
                 name: settings for name, settings in self._load_settings().items() if name != interface
             }
 

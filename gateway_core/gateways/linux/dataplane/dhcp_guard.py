@@ -131,7 +131,7 @@ class DhcpGuard(OwnTable):
                     raise
                 # Another program has removed the table since the last check.
                 self._renew()
-                self.fault_register.add_repairs([self._place])
+                self.fault_register.add_repairs([self._part])
 
     def _check(self) -> None:
         if self._list_bindings is None:
@@ -155,7 +155,7 @@ class DhcpGuard(OwnTable):
 
     def _list_elements(self) -> set[Element]:
         """Return the set elements that the current sessions need."""
-        found: set[Element] = set()
+        elements: set[Element] = set()
         leases: Counter[str] = Counter()
         bindings = list(self._list_bindings() if self._list_bindings is not None else ())
         # Leases of other hardware count for the limit of the VLAN too.
@@ -164,13 +164,13 @@ class DhcpGuard(OwnTable):
             if mac is None:
                 continue
             address = hex(int(mac.replace(":", ""), 16))
-            found.add(("homes", f'"{interface}" . {address}'))
+            elements.add(("homes", f'"{interface}" . {address}'))
             leases[interface] += 1
             if not self._demux.mac_moves:
-                found.add(("macs", address))
+                elements.add(("macs", address))
         limit = self._demux.max_leases_per_vlan
-        found.update(("full", f'"{interface}"') for interface, number in leases.items() if number >= limit)
-        return found
+        elements.update(("full", f'"{interface}"') for interface, number in leases.items() if number >= limit)
+        return elements
 
     def _load_elements(self, wanted: set[Element]) -> None:
         before, loaded = self._elements, self._loaded

@@ -17,7 +17,7 @@ MAX_NAMES = 5
 _log = logging.getLogger(__name__)
 
 
-class Place(NamedTuple):
+class PlanePart(NamedTuple):
     """Part of the data plane: its kind, and its name. The name is a device, a table, a destination, or a
     policy rule."""
 
@@ -26,11 +26,11 @@ class Place(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Result of a repair: the places that were repaired, and the error of each place that could not be
+    """Result of a repair: the parts that were repaired, and the error of each part that could not be
     repaired."""
 
-    changed: tuple[Place, ...]
-    failed: Mapping[Place, KernelError]
+    changed: tuple[PlanePart, ...]
+    failed: Mapping[PlanePart, KernelError]
 
 
 class FaultRegister:
@@ -41,9 +41,9 @@ class FaultRegister:
         self._lock = threading.Lock()
         self._repairs: Counter[FaultKind] = Counter()
         #: By session id; None for what belongs to no session.
-        self._faults: dict[int | None, dict[Place, Fault]] = {}
-        #: For the next report: places repaired, faults that are new, and faults that ended.
-        self._repaired: list[Place] = []
+        self._faults: dict[int | None, dict[PlanePart, Fault]] = {}
+        #: For the next report: repaired parts, faults that are new, and faults that ended.
+        self._repaired: list[PlanePart] = []
         self._new: list[Fault] = []
         self._ended: list[Fault] = []
 
@@ -67,23 +67,23 @@ class FaultRegister:
         with self._lock:
             return list(self._faults)
 
-    def add_repairs(self, places: Sequence[Place]) -> None:
+    def add_repairs(self, parts: Sequence[PlanePart]) -> None:
         with self._lock:
-            self._repaired += places
-            self._repairs.update(place.kind for place in places)
+            self._repaired += parts
+            self._repairs.update(part.kind for part in parts)
 
-    def set_faults(self, session_id: int | None, failed: Mapping[Place, object]) -> None:
-        """Replace the faults of a session. `failed` maps each place to the reason. A fault that was known
+    def set_faults(self, session_id: int | None, reasons: Mapping[PlanePart, object]) -> None:
+        """Replace the faults of a session. `reasons` maps each part to the reason. A fault that was known
         before keeps its start time."""
         with self._lock:
             before = self._faults.pop(session_id, {})
             since = int(self._wall())
             faults = {
-                place: before.get(place) or Fault(place.kind, place.object, session_id, str(reason), since)
-                for place, reason in failed.items()
+                part: before.get(part) or Fault(part.kind, part.object, session_id, str(reason), since)
+                for part, reason in reasons.items()
             }
-            self._new += [fault for place, fault in faults.items() if place not in before]
-            self._ended += [fault for place, fault in before.items() if place not in faults]
+            self._new += [fault for part, fault in faults.items() if part not in before]
+            self._ended += [fault for part, fault in before.items() if part not in faults]
             if faults:
                 # Behind the others, which are tried before it.
                 self._faults[session_id] = faults
@@ -96,7 +96,7 @@ class FaultRegister:
             new, self._new = self._new, []
             ended, self._ended = self._ended, []
         for kind in FaultKind:
-            if names := [place.object for place in repaired if place.kind == kind]:
+            if names := [part.object for part in repaired if part.kind == kind]:
                 _log.warning("repaired kernel state of kind %s: %s", kind, join_names(names, MAX_NAMES))
             if faults := [fault for fault in new if fault.kind == kind]:
                 names = [fault.object for fault in faults]

@@ -204,16 +204,18 @@ class Firewall(OwnTable):
                 for trunk in (*sorted(self._policy.trunks), PPP)
             )
 
-    def _find_former_trunks(self, policy: Policy, more: frozenset[str] = frozenset()) -> frozenset[str]:
-        """Return the former trunks that still have VLAN devices. `more` are trunks that the current change
-        removes."""
+    def _find_former_trunks(
+        self, policy: Policy, removed_trunks: frozenset[str] = frozenset()
+    ) -> frozenset[str]:
+        """Return the former trunks that still have VLAN devices. `removed_trunks` are trunks that the current
+        change removes."""
         if self._former is None:
             try:
                 self._former = _read_trunks(self._nft.list_table(TABLE, "-t") or ())
             except KernelError:
                 # The rules come first. After them, the load lists the table too: then this is a fault.
                 self._former = frozenset()
-        trunks = (self._former | more) - policy.trunks - policy.exempt_interfaces
+        trunks = (self._former | removed_trunks) - policy.trunks - policy.exempt_interfaces
         if not trunks:
             return trunks
         names = [name for _, name in socket.if_nameindex()]

@@ -15,7 +15,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gateway_contract.core.health import FaultKind
-from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister, Place
+from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister, PlanePart
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.kernel.netlink import KernelError
 from gateway_core.gateways.linux.kernel.watcher import RulesetEvents
@@ -100,18 +100,18 @@ class Nft:
         return ended.output
 
 
-def _check_object(found: Any) -> dict[str, Any]:
+def _check_object(entry: Any) -> dict[str, Any]:
     """Check and return an object of a table. Raises UnreadableEntry if a field that the gateway reads is
     missing or has the wrong type."""
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+    if not isinstance(entry, dict) or not all(isinstance(each, dict) for each in entry.values()):
         raise UnreadableEntry("an object of nft has no type")
-    for type, fields in found.items():
+    for type, fields in entry.items():
         for name, expected in _REQUIRED_FIELDS.get(type, {}).items():
             if not isinstance(fields.get(name), expected):
                 raise UnreadableEntry(f"a {type} of nft has no {name}")
         if not isinstance(fields.get("elem", []), list):
             raise UnreadableEntry("the elements of a set of nft are no list")
-    return found
+    return entry
 
 
 class OwnTable(ABC):
@@ -120,7 +120,7 @@ class OwnTable(ABC):
 
     def __init__(self, name: str, wall: Callable[[], float], nft: Nft | None) -> None:
         self.fault_register = FaultRegister(wall)
-        self._place = Place(FaultKind.FIREWALL, name)
+        self._part = PlanePart(FaultKind.FIREWALL, name)
         self._name = name
         self._template = _templates.get_template(f"{name.replace(' ', '_')}.nft.j2")
         self._nft = nft or Nft()
@@ -156,7 +156,7 @@ class OwnTable(ABC):
         was_loaded = self._loaded is not None
         self._renew()
         if was_loaded:
-            self.fault_register.add_repairs([self._place])
+            self.fault_register.add_repairs([self._part])
 
     def _attempt(self, act: Callable[[], None]) -> None:
         """Call `act`. Record a refusal by the kernel as a fault; the next `check` tries again."""
@@ -164,7 +164,7 @@ class OwnTable(ABC):
             act()
             self.fault_register.set_faults(None, {})
         except KernelError as error:
-            self.fault_register.set_faults(None, {self._place: error})
+            self.fault_register.set_faults(None, {self._part: error})
         self.fault_register.report()
 
     def _load(self, *, removes: bool, **context: object) -> None:

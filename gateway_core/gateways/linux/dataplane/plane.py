@@ -13,7 +13,7 @@ from gateway_contract.contract import Record
 from gateway_contract.core.health import FaultKind
 from gateway_contract.core.network import OverheadProfile
 from gateway_core.gateways.linux.dataplane import routes
-from gateway_core.gateways.linux.dataplane.fault_register import Outcome, Place
+from gateway_core.gateways.linux.dataplane.fault_register import Outcome, PlanePart
 from gateway_core.gateways.linux.dataplane.routes import RouteState
 from gateway_core.gateways.linux.dataplane.shaping import Limits, Shaper
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, FibEntry, Rule
@@ -115,25 +115,25 @@ class DataPlane:
             self.cgnat, self.pools = cgnat, tuple(pools)
             unused = self._steering.configure(cgnat)
             links = self._reader.read_link_entries()
-            replaced = self._routes.replace(
+            refusals = self._routes.replace(
                 route
                 for wanted in self._applied.values()
                 if wanted.device in links
                 for kind, route in self.list_routes(wanted, links[wanted.device].ifindex)
                 if kind == FaultKind.STEERING
             )
-            refused = [error for error in replaced if error.code != errno.ENETDOWN]
+            refused = [error for error in refusals if error.code != errno.ENETDOWN]
             own = self._routes.read_own()
             refused += routes.add_pool_routes(self._list_pool_routes(), own).failed.values()
             refused += self._steering.repair(self._reader.read_rules(), own).failed.values()
             for error in refused:
                 if not isinstance(error, NoDevice):
                     raise error
-            kept = self._list_common_routes()
+            common_routes = self._list_common_routes()
             self._routes.remove(
                 route
                 for route in own
-                if route.table == unused or (route.is_unreachable and route not in kept)
+                if route.table == unused or (route.is_unreachable and route not in common_routes)
             )
 
     def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
@@ -143,29 +143,29 @@ class DataPlane:
         keeps all other state. A refused route is left to the next comparison."""
         with self._lock:
             before = self._applied.get(wanted.session_id)
-            outcome = self._make([(wanted, wanted.sets_host_route)]).get(wanted.session_id)
+            outcome = self._make_state([(wanted, wanted.sets_host_route)]).get(wanted.session_id)
             if outcome is None:
                 raise NoDevice(f"find the link {wanted.device}", "there is none", errno.ENODEV)
-            for place, error in outcome.failed.items():
-                if place.kind in LIMIT_KINDS:
+            for part, error in outcome.failed.items():
+                if part.kind in LIMIT_KINDS:
                     if before is not None:
-                        self._make([(before, before.sets_host_route)])
+                        self._make_state([(before, before.sets_host_route)])
                     raise error
-        return tuple(dict.fromkeys(place.kind for place in outcome.changed))
+        return tuple(dict.fromkeys(part.kind for part in outcome.changed))
 
     def repair(
         self,
         todo: Sequence[tuple[WantedSession, WantedSession | None]],
-        known: RouteState | None = None,
+        known_routes: RouteState | None = None,
     ) -> list[Outcome | None]:
         """Create or change the whole kernel state of sessions. `todo` has each session with the state that
         was applied before. An outcome is None if another state was applied meanwhile, or if the device does
-        not exist. Routes in `known` are not added again, because the kernel can list the routes of one device
-        only by a scan of all routes."""
+        not exist. Routes in `known_routes` are not added again, because the kernel can list the routes of one
+        device only by a scan of all routes."""
         with self._lock:
             current = [each for each in todo if self._applied.get(each[0].session_id) == each[1]]
             works = [(wanted, wanted.sets_host_route or wanted == before) for wanted, before in current]
-            outcomes = self._make(works, known)
+            outcomes = self._make_state(works, known_routes)
             return [outcomes.get(wanted.session_id) for wanted, _ in todo]
 
     def mark_applied(self, wanted: WantedSession) -> None:
@@ -183,7 +183,7 @@ class DataPlane:
                 self._release(each)
             self._remove(wanted)
 
-    def get_applied(self) -> dict[int, WantedSession]:
+    def get_applied_sessions(self) -> dict[int, WantedSession]:
         """Return the state that was applied for each session, by session id."""
         with self._lock:
             return dict(self._applied)
@@ -195,7 +195,7 @@ class DataPlane:
             self._owners.clear()
             self._add_owners(wanted)
 
-    def take_over(self, wanted: Sequence[WantedSession]) -> None:
+    def assign_owners(self, wanted: Sequence[WantedSession]) -> None:
         """Make sessions the owners of their devices and addresses, and release their former devices and
         addresses. If several sessions claim the same device or address, the newest session owns it."""
         with self._lock:
@@ -297,14 +297,14 @@ class DataPlane:
         """Return the routes that belong to no session: the routes of pools and of steering."""
         return self._list_pool_routes() | self._steering.list_routes()
 
-    def _make(
-        self, todo: Sequence[tuple[WantedSession, bool]], known: RouteState | None = None
+    def _make_state(
+        self, todo: Sequence[tuple[WantedSession, bool]], known_routes: RouteState | None = None
     ) -> dict[int, Outcome]:
         """Create or change the whole kernel state of sessions. `todo` has each session with a flag: True if
         the core must set the host route. Return the outcomes by session id. Sessions without a device are
         left out."""
         before = {wanted.session_id: self._applied.get(wanted.session_id) for wanted, _ in todo}
-        self.take_over([wanted for wanted, _ in todo])
+        self.assign_owners([wanted for wanted, _ in todo])
         moved = [
             former
             for wanted, _ in todo
@@ -322,7 +322,7 @@ class DataPlane:
         ]
         self._shape(works)
         _set_ipv6_gateways([each for each in works if not each.is_gone])
-        self._add_routes([each for each in works if not each.is_gone], known)
+        self._add_routes([each for each in works if not each.is_gone], known_routes)
         outcomes: dict[int, Outcome] = {}
         former_routes: list[FibEntry] = []
         for each in works:
@@ -348,21 +348,21 @@ class DataPlane:
         ]
         directions = self._shaper.shape([limit for _, limit in limits])
         for (each, _), (down, up) in zip(limits, directions, strict=True):
-            each.note(Place(FaultKind.SHAPER, each.wanted.device), down.error, down.is_changed)
-            each.note(Place(FaultKind.IFB, each.wanted.ifb), up.error, up.is_changed)
+            each.record_result(PlanePart(FaultKind.SHAPER, each.wanted.device), down.error, down.is_changed)
+            each.record_result(PlanePart(FaultKind.IFB, each.wanted.ifb), up.error, up.is_changed)
 
-    def _add_routes(self, works: Iterable["_SessionWork"], known: RouteState | None) -> None:
+    def _add_routes(self, works: Iterable["_SessionWork"], known_routes: RouteState | None) -> None:
         wanted = [
-            (each, Place(kind, routes.format_destination(route)), route)
+            (each, PlanePart(kind, routes.format_destination(route)), route)
             for each in works
             for kind, route in self.list_routes(each.wanted, each.link.index)
             if (each.sets_host_route or kind != FaultKind.HOST_ROUTE)
-            and not (known is not None and known.has(route))
+            and not (known_routes is not None and known_routes.has(route))
         ]
-        codes = self._routes.add([route for _, _, route in wanted], known)
-        for (each, place, _), code in zip(wanted, codes, strict=True):
-            step = f"add the route to {place.object} on {each.wanted.device}"
-            each.note(place, KernelError.of(step, code) if code else None, code == 0)
+        codes = self._routes.add([route for _, _, route in wanted], known_routes)
+        for (each, part, _), code in zip(wanted, codes, strict=True):
+            step = f"add the route to {part.object} on {each.wanted.device}"
+            each.record_result(part, KernelError.of(step, code) if code else None, code == 0)
 
     def _add_owners(self, wanted: Iterable[WantedSession]) -> None:
         for each in wanted:
@@ -405,19 +405,19 @@ class _SessionWork:
     link: Link
     before: WantedSession | None
     sets_host_route: bool
-    changed: list[Place] = field(default_factory=list)
-    failed: dict[Place, KernelError] = field(default_factory=dict)
+    changed: list[PlanePart] = field(default_factory=list)
+    failed: dict[PlanePart, KernelError] = field(default_factory=dict)
 
     @property
     def is_gone(self) -> bool:
         """True if the device was removed during the work."""
         return any(isinstance(error, NoDevice) for error in self.failed.values())
 
-    def note(self, place: Place, error: KernelError | None, is_changed: bool) -> None:
+    def record_result(self, part: PlanePart, error: KernelError | None, is_changed: bool) -> None:
         if error is not None:
-            self.failed[place] = error
+            self.failed[part] = error
         elif is_changed:
-            self.changed.append(place)
+            self.changed.append(part)
 
 
 def _set_ipv6_gateways(works: Sequence[_SessionWork]) -> None:
@@ -435,6 +435,6 @@ def _set_ipv6_gateways(works: Sequence[_SessionWork]) -> None:
     codes = try_changes("add the gateway's addresses", [change for _, _, change in added])
     for (each, address, _), code in zip(added, codes, strict=True):
         if code not in (0, errno.EEXIST):
-            place = Place(FaultKind.DELEGATED_PREFIX, str(each.wanted.prefix))
+            part = PlanePart(FaultKind.DELEGATED_PREFIX, str(each.wanted.prefix))
             error = KernelError.of(f"add {address} to {each.wanted.device}", code)
-            each.note(place, error, is_changed=False)
+            each.record_result(part, error, is_changed=False)

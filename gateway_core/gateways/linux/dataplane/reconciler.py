@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.texts import join_names
 from gateway_contract.core.health import DelayCount, FaultKind, LimitDelays
-from gateway_core.gateways.linux.dataplane.fault_register import MAX_NAMES, FaultRegister, Outcome, Place
+from gateway_core.gateways.linux.dataplane.fault_register import MAX_NAMES, FaultRegister, Outcome, PlanePart
 from gateway_core.gateways.linux.dataplane.plane import (
     EMPTY_STATE,
     LIMIT_KINDS,
@@ -79,7 +79,7 @@ class Differences(NamedTuple):
 
     sessions_to_apply: _SessionChanges
     #: By session id: what it lacks that the data plane can't make, and the reason.
-    missing: Mapping[int, tuple[Place, str]]
+    missing: Mapping[int, tuple[PlanePart, str]]
     #: All routes that may be there; None when nothing changed, and only some sessions were compared.
     routes: Set[FibEntry] | None
 
@@ -119,7 +119,7 @@ class Comparison:
         failed = set(faulty)
         is_quiet = not (changed or failed or self._is_lacking) and present == applied
         sessions_to_apply: list[tuple[WantedSession, WantedSession | None]] = []
-        missing: dict[int, tuple[Place, str]] = {}
+        missing: dict[int, tuple[PlanePart, str]] = {}
         routes: list[FibEntry] = []
         now, pending = self._now(), {}
         for id in due if is_quiet else present:
@@ -127,9 +127,9 @@ class Comparison:
             link = self.state.links.get(wanted.device)
             own = self._list_routes(wanted, link)
             routes += own
-            lack = _find_missing_device(wanted, self.state)
-            if lack is not None:
-                missing[id] = lack
+            missing_device = _find_missing_device(wanted, self.state)
+            if missing_device is not None:
+                missing[id] = missing_device
             elif before is not None and before != wanted:
                 # A new rate is in the kernel a moment before it is in the table of sessions.
                 routes += self._list_routes(before, link)
@@ -165,16 +165,16 @@ class Comparison:
         return due
 
 
-def _find_missing_device(wanted: WantedSession, state: KernelState) -> tuple[Place, str] | None:
+def _find_missing_device(wanted: WantedSession, state: KernelState) -> tuple[PlanePart, str] | None:
     """Return the device that a session needs but the data plane cannot create, with the reason; None if no
     device is missing."""
     if wanted.access_interface not in state.links:
-        return Place(FaultKind.VLAN, wanted.access_interface), "there is no such device"
+        return PlanePart(FaultKind.VLAN, wanted.access_interface), "there is no such device"
     link = state.links.get(wanted.device)
     if link is not None and link.is_up:
         return None
     reason = "there is no such device" if link is None else "the device is down"
-    return Place(FaultKind.SHAPER, wanted.device), reason
+    return PlanePart(FaultKind.SHAPER, wanted.device), reason
 
 
 class DesiredState(Protocol):
@@ -256,7 +256,7 @@ class Reconciler:
         # Before the sessions: a source that replies in between has its sessions in the next sweep.
         is_complete, is_fresh = self._desired.is_complete(), self._desired.is_fresh()
         # Before the sessions too: one that appears in between must not count as gone.
-        applied = self._plane.get_applied()
+        applied = self._plane.get_applied_sessions()
         present = self._desired.get_wanted()
         with self._work:
             changed, self._unread = self._unread, frozenset() if self._is_watching else EVERYTHING
@@ -279,14 +279,14 @@ class Reconciler:
         self._apply_changed()
         began = self._now()
         faulty = self.fault_register.list_faulty_sessions()
-        found = self._comparison.compare(present, applied, changed, self._take_shaped(), faulty)
+        differences = self._comparison.compare(present, applied, changed, self._take_shaped(), faulty)
         seconds += self._now() - began
-        self._handle_missing_devices(found.missing, started, is_fresh)
+        self._handle_missing_devices(differences.missing, started, is_fresh)
         self._repair_common(self._comparison.state)
         self._rest_until = self._now() + _REST_FACTOR * seconds
-        is_done = self._repair(found.sessions_to_apply)
-        if is_complete and found.routes is not None:
-            removed = self._plane.remove_surplus(self._comparison.state, found.routes)
+        is_done = self._repair(differences.sessions_to_apply)
+        if is_complete and differences.routes is not None:
+            removed = self._plane.remove_surplus(self._comparison.state, differences.routes)
             if removed:
                 _log.info(
                     "removed kernel state that belongs to no session: %s", join_names(removed, MAX_NAMES)
@@ -304,10 +304,10 @@ class Reconciler:
         """Wait for work. Return False after `stop`."""
         with self._work:
             while not (self._is_stopping or self._changed):
-                rest = self._sweep_at - self._now()
-                if rest <= 0:
+                wait_seconds = self._sweep_at - self._now()
+                if wait_seconds <= 0:
                     break
-                self._work.wait(rest)
+                self._work.wait(wait_seconds)
             return not self._is_stopping
 
     def _run_once(self) -> None:
@@ -338,11 +338,11 @@ class Reconciler:
                 del self._changed[id]
         if not ids:
             return
-        applied = self._plane.get_applied()
+        applied = self._plane.get_applied_sessions()
         present = self._desired.get_wanted()
         new = [present[id] for id in ids if id in present and present[id] != applied.get(id)]
         # Before the others go: a new session may have the device of a former one.
-        self._plane.take_over(new)
+        self._plane.assign_owners(new)
         self._remove_ended([applied[id] for id in ids if id in applied and id not in present], present)
         self._apply_batch([(wanted, applied.get(wanted.session_id)) for wanted in new])
         self.fault_register.report()
@@ -356,31 +356,31 @@ class Reconciler:
             self._plane.remove(*gone)
 
     def _handle_missing_devices(
-        self, missing: Mapping[int, tuple[Place, str]], now: float, is_fresh: bool
+        self, missing: Mapping[int, tuple[PlanePart, str]], now: float, is_fresh: bool
     ) -> None:
         """Recreate VLANs that are missing longer than _GRACE_SECONDS, and record devices that stay missing as
         faults."""
         # While a source does not reply, its sessions may be over: the time does not count.
         self._missing = {id: self._missing.get(id, now) if is_fresh else now for id in missing}
-        reasons: dict[Place, str | None] = {}
-        for id, (place, reason) in missing.items():
+        reasons: dict[PlanePart, str | None] = {}
+        for id, (part, reason) in missing.items():
             if now - self._missing[id] < _GRACE_SECONDS:
                 continue
-            if place not in reasons:
-                is_vlan = place.kind == FaultKind.VLAN
-                reasons[place] = self._restore_vlan(place, reason) if is_vlan else reason
-            left = reasons[place]
-            self.fault_register.set_faults(id, {} if left is None else {place: left})
+            if part not in reasons:
+                is_vlan = part.kind == FaultKind.VLAN
+                reasons[part] = self._restore_vlan(part, reason) if is_vlan else reason
+            left = reasons[part]
+            self.fault_register.set_faults(id, {} if left is None else {part: left})
 
-    def _restore_vlan(self, place: Place, reason: str) -> str | None:
+    def _restore_vlan(self, part: PlanePart, reason: str) -> str | None:
         """Recreate the device of a VLAN. Return None on success, or the reason why the device is still
         missing."""
         try:
-            if not self._desired.restore_vlan(place.object):
+            if not self._desired.restore_vlan(part.object):
                 return reason
         except GatewayApiError as error:
             return str(error)
-        self.fault_register.add_repairs([place])
+        self.fault_register.add_repairs([part])
         return None
 
     def _repair_common(self, state: KernelState) -> None:
@@ -402,8 +402,8 @@ class Reconciler:
             self._apply_batch(todo[first : first + _SESSIONS_PER_BATCH], self._comparison.state.routes)
         return True
 
-    def _apply_batch(self, todo: _SessionChanges, known: RouteState | None = None) -> None:
-        for (wanted, before), outcome in zip(todo, self._plane.repair(todo, known), strict=True):
+    def _apply_batch(self, todo: _SessionChanges, known_routes: RouteState | None = None) -> None:
+        for (wanted, before), outcome in zip(todo, self._plane.repair(todo, known_routes), strict=True):
             if outcome is None:
                 # The session is changing, or its device is gone: the next comparison sees it.
                 continue
@@ -415,8 +415,8 @@ class Reconciler:
     def _record_delay(self, id: int, before: WantedSession | None, outcome: Outcome) -> None:
         with self._work:
             since = self._waiting.pop(id, None)
-        is_limited = LIMIT_KINDS.isdisjoint(place.kind for place in outcome.failed)
+        is_limited = LIMIT_KINDS.isdisjoint(part.kind for part in outcome.failed)
         # A session of an earlier life of the core may have had its limits.
-        is_changed = not LIMIT_KINDS.isdisjoint(place.kind for place in outcome.changed)
+        is_changed = not LIMIT_KINDS.isdisjoint(part.kind for part in outcome.changed)
         if since is not None and before is None and is_limited and is_changed:
             self.limit_delays.observe(self._now() - since)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gateway_contract.configuration import Cgnat
 from gateway_contract.core.health import FaultKind
-from gateway_core.gateways.linux.dataplane.fault_register import Outcome, Place
+from gateway_core.gateways.linux.dataplane.fault_register import Outcome, PlanePart
 from gateway_core.gateways.linux.kernel import fib
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, OWN_PROTOCOL, FibEntry, Rule
@@ -76,15 +76,15 @@ class SessionRoutes:
         """Return the routes that the core added."""
         return {entry for each in _FAMILIES for entry in self._reader.read_fib_entries(each, OWN_PROTOCOL)}
 
-    def add(self, routes: Sequence[FibEntry], known: RouteState | None = None) -> list[int | None]:
+    def add(self, routes: Sequence[FibEntry], known_routes: RouteState | None = None) -> list[int | None]:
         """Add routes, and replace routes with the same destination on another device. Return one value per
-        route: the error number, 0 for success, or None if the route existed before. `known` is the state of
-        the kernel, if the caller has read it."""
+        route: the error number, 0 for success, or None if the route existed before. `known_routes` is the
+        state of the kernel, if the caller has read it."""
         codes: list[int | None] = list(try_changes("add routes", list(map(fib.add_route, routes))))
         present = [number for number, code in enumerate(codes) if code == errno.EEXIST]
         devices = {routes[number].ifindex for number in present}
         # For the routes on one device, the kernel goes through the routes of all.
-        state = self.read() if known is None and len(devices) > _MAX_SINGLE_DEVICES else known
+        state = self.read() if known_routes is None and len(devices) > _MAX_SINGLE_DEVICES else known_routes
         states = {index: state or self._read_device(index) for index in devices}
         others = []
         for number in present:
@@ -125,13 +125,13 @@ class SessionRoutes:
         return RouteState.of(own, all_routes - own)
 
 
-def find_surplus(found: Set[FibEntry], expected: Set[FibEntry]) -> list[FibEntry]:
-    """Return the routes in `found` that are not expected. A route that differs from an expected route only in
-    gateway or source is left out, because the kernel would delete the expected route instead."""
+def find_surplus(routes: Set[FibEntry], expected: Set[FibEntry]) -> list[FibEntry]:
+    """Return the routes in `routes` that are not expected. A route that differs from an expected route only
+    in gateway or source is left out, because the kernel would delete the expected route instead."""
     kept = {(route.table, route.destination, route.length, route.ifindex) for route in expected}
     return [
         route
-        for route in found - expected
+        for route in routes - expected
         if (route.table, route.destination, route.length, route.ifindex) not in kept
     ]
 
@@ -210,7 +210,7 @@ class Steering:
         the current rules and routes in the kernel. Former rules stay if the kernel refuses a new rule or
         route."""
         routes, error = self._find_routes()
-        failed = {} if error is None else {Place(FaultKind.STEERING, str(_DEFAULT_NETWORK)): error}
+        failed = {} if error is None else {PlanePart(FaultKind.STEERING, str(_DEFAULT_NETWORK)): error}
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_RULE_PRIORITY, OWN_PROTOCOL)]
         wanted: list[Rule] = []
         if self._cgnat is not None:
@@ -252,12 +252,12 @@ def _apply_changes(kind: FaultKind, verb: str, changes: Sequence[tuple[str, Kern
     """Make changes of named objects. An object that already exists, or is already removed, counts neither as
     changed nor as failed."""
     codes = try_changes(f"{verb} {changes[0][0]}", [change for _, change in changes]) if changes else []
-    places = [(Place(kind, name), code) for (name, _), code in zip(changes, codes, strict=True)]
+    parts = [(PlanePart(kind, name), code) for (name, _), code in zip(changes, codes, strict=True)]
     return Outcome(
-        tuple(place for place, code in places if not code),
+        tuple(part for part, code in parts if not code),
         {
-            place: KernelError.of(f"{verb} {place.object}", code)
-            for place, code in places
+            part: KernelError.of(f"{verb} {part.object}", code)
+            for part, code in parts
             if code not in {0, errno.EEXIST, errno.ENOENT}
         },
     )

@@ -184,23 +184,23 @@ class Shaper:
                 raise each.error
 
     def remove_surplus(
-        self, present: Mapping[str, LinkEntry], qdiscs: Iterable[QdiscEntry], kept: Container[object]
+        self, present: Mapping[str, LinkEntry], qdiscs: Iterable[QdiscEntry], kept_names: Container[object]
     ) -> list[str]:
         """Remove IFBs with the gateway's name prefix, and the limits of devices that are redirected to such
-        an IFB. Devices with a name in `kept` stay. `present` and `qdiscs` are the links and qdiscs in the
-        kernel. Return the names of the removed devices."""
+        an IFB. Devices with a name in `kept_names` stay. `present` and `qdiscs` are the links and qdiscs in
+        the kernel. Return the names of the removed devices."""
         names = {link.ifindex: name for name, link in present.items()}
         ifbs = {index for index, name in names.items() if name.startswith(IFB_PREFIX)}
         surplus = {}
         for qdisc in qdiscs:
             name = names.get(qdisc.ifindex)
-            if qdisc.parent == INGRESS and name is not None and name not in kept:
+            if qdisc.parent == INGRESS and name is not None and name not in kept_names:
                 for each in self._read_redirects(qdisc.ifindex):
                     # The index is 0 when the IFB is gone.
                     if each.redirect == 0 or each.redirect in ifbs:
                         surplus[name] = names.get(each.redirect, IFB_PREFIX + name)
         alone = {names[index] for index in ifbs} - set(surplus.values())
-        candidates = [name for name in alone if name not in kept]
+        candidates = [name for name in alone if name not in kept_names]
         found = zip(candidates, self._reader.find_links(candidates), strict=True)
         removed = {name: name for name, link in found if link is not None and link.kind == IFB} | surplus
         if removed:
