@@ -21,7 +21,7 @@ from gevent.lock import BoundedSemaphore
 
 from gateway_api.base.core_events import Events
 from gateway_contract.base.errors import CoreUnavailable, GatewayApiError, NotFound, TooManyStreams
-from gateway_contract.base.process import max_clients
+from gateway_contract.base.process import compute_max_clients
 from gateway_contract.base.ring import Ring
 from gateway_contract.base.texts import identify_client
 from gateway_contract.contract import Record
@@ -295,7 +295,7 @@ class Streams:
         times: StreamTimes | None = None,
     ) -> None:
         self._events = events
-        self._max_streams = max_clients(MAX_STREAMS) if max_streams is None else max_streams
+        self._max_streams = compute_max_clients(MAX_STREAMS) if max_streams is None else max_streams
         self._max_streams_of_client = max_streams_of_client
         self._check_bearers = check_bearers
         self._times = times or StreamTimes()

@@ -165,7 +165,7 @@ _WRITER_TIMEOUT, _READER_TIMEOUT = 30.0, 1.0
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Open the history for reading, and return the connection. Raises sqlite3.Error, also if the file does
     not exist."""
-    return databases.connect_by("mode=ro", path, _READER_TIMEOUT)
+    return databases.connect_with_query("mode=ro", path, _READER_TIMEOUT)
 
 
 def _connect(path: Path) -> DatabaseFile:

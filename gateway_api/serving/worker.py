@@ -50,9 +50,9 @@ from gateway_api.serving.connections import (
 )
 from gateway_contract.base import logs
 from gateway_contract.base.certificate import SERVED, log_expiry
-from gateway_contract.base.process import Readiness, Watchdog, max_clients, raise_descriptor_limit
+from gateway_contract.base.process import Readiness, Watchdog, compute_max_clients, raise_descriptor_limit
 from gateway_contract.base.turns import give_way
-from gateway_contract.base.variables import log_style
+from gateway_contract.base.variables import read_log_style
 
 _log = logging.getLogger("gunicorn.error")
 _access = logging.getLogger("gunicorn.access")
@@ -174,7 +174,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         super().__init__(age, ppid, sockets, app, timeout, cfg, log)
         self.cfg = _SettingsCache(self.cfg)
         limits = Limits()
-        limits = limits.limit_to(max_clients(limits.max_connections + limits.loopback_reserve))
+        limits = limits.limit_to(compute_max_clients(limits.max_connections + limits.loopback_reserve))
         self._connections = Connections(time.monotonic, limits)
         self._context: ssl.SSLContext | None = None
         #: Id of the process whose counters this worker continues (`web/counters.py`), and whether this worker
@@ -247,7 +247,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
     def notify(self) -> None:
         # gunicorn calls this as the worker's heartbeat, from the start of the server on.
         super().notify()
-        readiness.serves()
+        readiness.report_serving()
 
     def timeout_ctx(self) -> AbstractContextManager[None]:
         """Return the context of the wait for the next request. The deadline of the connection ends the
@@ -344,7 +344,7 @@ class Log(Logger):  # type: ignore[misc]
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
         # A wrong value in the environment ends the start later, with a message.
-        format, level, _ = log_style(os.environ)
+        format, level, _ = read_log_style(os.environ)
         # gunicorn would keep the access log at info.
         for logger in (self.error_log, self.access_log):
             logger.setLevel(level)

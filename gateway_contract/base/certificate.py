@@ -16,14 +16,14 @@ from gateway_contract.base.texts import format_utc
 
 _log = logging.getLogger(__name__)
 
-_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_PEM_PATTERN = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 #: Tags of X.690: the version of a certificate, which may be missing, and the two kinds of time.
-_VERSION, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18
+_VERSION_TAG, _UTC_TIME_TAG, _GENERALIZED_TIME_TAG = 0xA0, 0x17, 0x18
 #: Indexes of a certificate's fields, counted from the serial number.
-_ISSUER, _VALIDITY, _SUBJECT = 2, 3, 4
+_ISSUER_INDEX, _VALIDITY_INDEX, _SUBJECT_INDEX = 2, 3, 4
 #: Seconds between two lines about the same certificate.
-_DAY = 86400.0
-_FORMATS = {_UTC_TIME: "%y%m%d%H%M%SZ", _GENERALIZED_TIME: "%Y%m%d%H%M%SZ"}
+_DAY_SECONDS = 86400.0
+_TIME_FORMATS = {_UTC_TIME_TAG: "%y%m%d%H%M%SZ", _GENERALIZED_TIME_TAG: "%Y%m%d%H%M%SZ"}
 
 
 class _Element(NamedTuple):
@@ -35,7 +35,7 @@ def read_end(certificate: Path) -> float | None:
     """Return the time at which the first certificate in a PEM file expires, in epoch seconds, or None if the
     file cannot be read."""
     try:
-        return _parse_end(_read_fields(certificate))
+        return _parse_expiry(_read_fields(certificate))
     except (OSError, ValueError, IndexError, KeyError) as error:
         _log.warning(
             "cannot read the expiry of the certificate %s, which is not monitored: %s", certificate, error
@@ -48,7 +48,7 @@ def is_self_signed(certificate: Path) -> bool:
     be read."""
     try:
         fields = _read_fields(certificate)
-        return fields[_ISSUER] == fields[_SUBJECT]
+        return fields[_ISSUER_INDEX] == fields[_SUBJECT_INDEX]
     except (OSError, ValueError, IndexError, KeyError):
         return False
 
@@ -70,20 +70,20 @@ class ServedPair:
         OSError for a file that cannot be read, and ValueError for a pair that cannot be used: the former pair
         then stays in use."""
         self.is_former = True
-        copies = _copy(certificate), _copy(key)
+        copies = _copy_to_memory(certificate), _copy_to_memory(key)
         try:
-            load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *map(_path, copies))
+            load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *map(_get_path, copies))
         except BaseException:
-            _close(copies)
+            _close_all(copies)
             raise
-        _close(self._copies)
+        _close_all(self._copies)
         self._copies = copies
         self.end = read_end(certificate)
         self.is_former = False
 
     def load_into(self, context: ssl.SSLContext) -> None:
         """Load the pair into the TLS context of a worker."""
-        load_pair(context, *map(_path, self._copies))
+        load_pair(context, *map(_get_path, self._copies))
 
 
 #: The pair of this service. The arbiter loads it, and workers inherit it.
@@ -115,10 +115,10 @@ def log_expiry(
             _log.error(
                 "the TLS certificate %s expired at %s: clients reject it", certificate, format_utc(end)
             )
-        sleep(_DAY)
+        sleep(_DAY_SECONDS)
 
 
-def _copy(path: Path) -> BinaryIO:
+def _copy_to_memory(path: Path) -> BinaryIO:
     """Copy a file to memory that only this process and its children can see (memfd_create(2)). Raises
     OSError."""
     content = path.read_bytes()
@@ -128,11 +128,11 @@ def _copy(path: Path) -> BinaryIO:
     return copy
 
 
-def _path(copy: BinaryIO) -> Path:
+def _get_path(copy: BinaryIO) -> Path:
     return Path(f"/proc/self/fd/{copy.fileno()}")
 
 
-def _close(copies: Iterable[BinaryIO]) -> None:
+def _close_all(copies: Iterable[BinaryIO]) -> None:
     for copy in copies:
         copy.close()
 
@@ -140,33 +140,35 @@ def _close(copies: Iterable[BinaryIO]) -> None:
 def _read_fields(certificate: Path) -> list[_Element]:
     """Return the fields of the signed part of a certificate, from the serial number on. Raises OSError,
     ValueError and IndexError."""
-    found = _PEM.search(certificate.read_text("ascii"))
-    if found is None:
+    match = _PEM_PATTERN.search(certificate.read_text("ascii"))
+    if match is None:
         raise ValueError("it has no certificate")
-    (whole,) = _parse_elements(ssl.PEM_cert_to_DER_cert(found[0]))
-    (signed, *_) = _parse_elements(whole.value)
-    return [field for field in _parse_elements(signed.value) if field.tag != _VERSION]
+    (certificate_element,) = _parse_elements(ssl.PEM_cert_to_DER_cert(match[0]))
+    (signed_part, *_) = _parse_elements(certificate_element.value)
+    return [field for field in _parse_elements(signed_part.value) if field.tag != _VERSION_TAG]
 
 
-def _parse_end(fields: Sequence[_Element]) -> float:
+def _parse_expiry(fields: Sequence[_Element]) -> float:
     """Return the time at which a certificate expires, in epoch seconds. Raises ValueError, IndexError and
     KeyError."""
-    _, end = _parse_elements(fields[_VALIDITY].value)
+    _, end = _parse_elements(fields[_VALIDITY_INDEX].value)
     # RFC 5280 and Python differ about the years 50 to 68 only.
-    return datetime.strptime(end.value.decode("ascii"), _FORMATS[end.tag]).replace(tzinfo=UTC).timestamp()
+    return (
+        datetime.strptime(end.value.decode("ascii"), _TIME_FORMATS[end.tag]).replace(tzinfo=UTC).timestamp()
+    )
 
 
 def _parse_elements(der: bytes) -> Iterator[_Element]:
     """Yield the elements in a piece of DER (X.690 section 8.1). Raises ValueError and IndexError."""
-    place = 0
-    while place < len(der):
-        tag, length = der[place], der[place + 1]
-        place += 2
+    offset = 0
+    while offset < len(der):
+        tag, length = der[offset], der[offset + 1]
+        offset += 2
         if length >= 0x80:
             digits = length - 0x80
-            length = int.from_bytes(der[place : place + digits])
-            place += digits
-        if place + length > len(der):
+            length = int.from_bytes(der[offset : offset + digits])
+            offset += digits
+        if offset + length > len(der):
             raise ValueError("it is cut")
-        yield _Element(tag, der[place : place + length])
-        place += length
+        yield _Element(tag, der[offset : offset + length])
+        offset += length

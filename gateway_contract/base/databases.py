@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_MODE = 0o600
+_FILE_MODE = 0o600
 #: Pragmas for one file at rest, which a backup can copy. EXTRA syncs the folder when the journal is removed:
 #: after a commit, a power cut must not bring the journal back.
-ONE_FILE = ("journal_mode = DELETE", "synchronous = EXTRA")
+SINGLE_FILE_PRAGMAS = ("journal_mode = DELETE", "synchronous = EXTRA")
 #: Suffixes of SQLite's files for a database. The database itself is last: a new database must not find the
 #: log of the old database.
-_SUFFIXES = ("-wal", "-shm", "-journal", "")
+_FILE_SUFFIXES = ("-wal", "-shm", "-journal", "")
 
 
 class Damaged(sqlite3.DatabaseError):
@@ -88,7 +88,7 @@ def connect(
     timeout: float,
     schema: str = "",
     prepare: Callable[[DatabaseFile], object] = lambda _: None,
-    mode: int = _MODE,
+    mode: int = _FILE_MODE,
 ) -> DatabaseFile:
     """Open a database, and create the file if it is missing. The connection waits `timeout` seconds for locks
     of other processes. `schema` creates tables, and `prepare` inserts rows. Raises OSError and
@@ -117,7 +117,7 @@ def connect(
     return connection
 
 
-def connect_by(query: str, path: Path, timeout: float) -> sqlite3.Connection:
+def connect_with_query(query: str, path: Path, timeout: float) -> sqlite3.Connection:
     """Open an existing database with the parameters of a URI query, such as `mode=ro`
     (https://sqlite.org/uri.html). Raises sqlite3.Error."""
     address = f"{path.absolute().as_uri()}?{query}"
@@ -128,17 +128,17 @@ def connect_to_read(path: Path, timeout: float, timeout_alone: float) -> sqlite3
     """Open an existing database for reading, even if the disk is full or the folder belongs to another user.
     `timeout_alone` is the time in seconds to wait for other processes if the connection must be the only
     connection. Raises sqlite3.Error."""
-    connection = connect_by("mode=ro", path, timeout)
+    connection = connect_with_query("mode=ro", path, timeout)
     try:
         _read(connection)
     except sqlite3.OperationalError:
         connection.close()
         # No process has it open, and SQLite cannot make the files that processes share.
         if not path.with_name(f"{path.name}-wal").exists():
-            return connect_by("mode=ro&immutable=1", path, timeout)
+            return connect_with_query("mode=ro&immutable=1", path, timeout)
         # After a power cut, for a write-ahead log without its index: SQLite makes the index in memory for the
         # only connection, and needs no space (https://sqlite.org/wal.html#noshm).
-        connection = connect_by("mode=rw", path, timeout_alone)
+        connection = connect_with_query("mode=rw", path, timeout_alone)
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchone()
             _read(connection)
@@ -210,13 +210,13 @@ def begin_anew(path: Path, what: str) -> Path:
     """Rename a damaged database and SQLite's other files for it, so that the next opening creates a new
     database. Return the new path of the damaged file. The log line names the database by `what`. Raises
     OSError."""
-    aside = path.with_name(f"{path.name}.damaged")
-    for suffix in _SUFFIXES:
+    damaged_path = path.with_name(f"{path.name}.damaged")
+    for suffix in _FILE_SUFFIXES:
         with suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+            path.with_name(path.name + suffix).rename(damaged_path.with_name(damaged_path.name + suffix))
     durable.sync(path.parent)
-    _log.error("began a new %s, the damaged file was moved to %s", what, aside)
-    return aside
+    _log.error("began a new %s, the damaged file was moved to %s", what, damaged_path)
+    return damaged_path
 
 
 class Database:
@@ -235,7 +235,7 @@ class Database:
         schema: str,
         *,
         timeout: float,
-        pragmas: tuple[str, ...] = ONE_FILE,
+        pragmas: tuple[str, ...] = SINGLE_FILE_PRAGMAS,
         restore: Callable[[sqlite3.Connection], None] = lambda _: None,
     ) -> None:
         self._path = path

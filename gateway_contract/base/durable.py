@@ -9,14 +9,14 @@ import os
 import shutil
 from pathlib import Path
 
-_MODE = 0o600
+_FILE_MODE = 0o600
 #: Errors of a folder in which no file can be written until an operator changes the folder or the disk.
-_UNWRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
+_UNWRITABLE_ERRORS = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
 
 
 def is_unwritable(error: OSError) -> bool:
     """Return True if the error says that a folder is read-only or full."""
-    return error.errno in _UNWRITABLE
+    return error.errno in _UNWRITABLE_ERRORS
 
 
 def require_writable(folder: Path) -> None:
@@ -26,11 +26,11 @@ def require_writable(folder: Path) -> None:
         raise OSError(number, os.strerror(number), str(folder))
 
 
-def require_room(folder: Path, least: int) -> None:
-    """Check that the disk of a folder has at least `least` free bytes. Raises OSError."""
+def require_room(folder: Path, min_bytes: int) -> None:
+    """Check that the disk of a folder has at least `min_bytes` free bytes. Raises OSError."""
     disk = os.statvfs(folder)
-    if disk.f_bavail * disk.f_frsize < least:
-        raise OSError(errno.ENOSPC, f"less than {least} bytes are free in {folder}")
+    if disk.f_bavail * disk.f_frsize < min_bytes:
+        raise OSError(errno.ENOSPC, f"less than {min_bytes} bytes are free in {folder}")
 
 
 class NotSynced(OSError):
@@ -47,24 +47,24 @@ def make_folder(path: Path) -> None:
     sync(path.parent)
 
 
-def write(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = None) -> None:
+def write(path: Path, data: bytes, *, mode: int = _FILE_MODE, group: str | None = None) -> None:
     """Write a new file and sync its content. The name of the file is safe only after `sync` of its folder.
     Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
     try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
+        remaining = memoryview(data)
+        while remaining:
+            remaining = remaining[os.write(descriptor, remaining) :]
         if group is not None:
             shutil.chown(path, group=group)
-        if mode != _MODE:
+        if mode != _FILE_MODE:
             os.fchmod(descriptor, mode)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def replace(path: Path, data: bytes, *, mode: int = _MODE, group: str | None = None) -> None:
+def replace(path: Path, data: bytes, *, mode: int = _FILE_MODE, group: str | None = None) -> None:
     """Replace the whole content of a file, or change nothing. Raises OSError: the file then has its old
     content, unless the error is NotSynced."""
     draft = path.with_name(f".{path.name}.new")

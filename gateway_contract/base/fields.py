@@ -40,14 +40,14 @@ def decode_json(data: bytes | str) -> Any:
     return _decoder.decode(data.removeprefix(BOM_UTF8) if isinstance(data, bytes) else data)
 
 
-def _number(text: str) -> int | float:
+def _parse_number(text: str) -> int | float:
     value = float(text)
     if math.isinf(value):
         raise ValueError("Number out of range")
     return int(value) if value.is_integer() else value
 
 
-_decoder = msgspec.json.Decoder(float_hook=_number)
+_decoder = msgspec.json.Decoder(float_hook=_parse_number)
 
 
 def says(description: str, example: Any, **more: Any) -> dict[str, Any]:
@@ -71,25 +71,25 @@ class Schema(marshmallow.Schema):
         return self.made(**data)
 
 
-class _Worded(fields.Field[Any]):
+class _ApiField(fields.Field[Any]):
     """Base class of all fields, with the error messages of the API."""
 
     default_error_messages = {"required": _MISSING, "null": "must not be null"}
 
 
-class ListField(_Worded, fields.List[Any]):
+class ListField(_ApiField, fields.List[Any]):
     """Field for a JSON array."""
 
 
-class NestedField(_Worded, fields.Nested):
+class NestedField(_ApiField, fields.Nested):
     """Field for a JSON object that has a schema of its own."""
 
 
-class JsonField(_Worded, fields.Raw):
+class JsonField(_ApiField, fields.Raw):
     """Field for any JSON value."""
 
 
-class _Exact(_Worded):
+class _ExactField(_ApiField):
     """Field for a value of exactly one Python type. Any other type is the error `invalid`."""
 
     TYPE: type
@@ -100,13 +100,13 @@ class _Exact(_Worded):
         return value
 
 
-class TextField(_Worded, fields.String):
+class TextField(_ApiField, fields.String):
     """Field for a JSON string."""
 
     default_error_messages = {"invalid": "must be a string"}
 
 
-class WholeField(_Exact, fields.Integer):
+class WholeField(_ExactField, fields.Integer):
     """Field for a JSON integer. It rejects `true`, `1.5` and `"1"`. `decode_json` turns `1.0` into an
     integer."""
 
@@ -114,14 +114,14 @@ class WholeField(_Exact, fields.Integer):
     default_error_messages = {"invalid": "must be an integer"}
 
 
-class FlagField(_Exact, fields.Boolean):
+class FlagField(_ExactField, fields.Boolean):
     """Field for a JSON `true` or `false`."""
 
     TYPE = bool
     default_error_messages = {"invalid": "must be true or false"}
 
 
-class ParsedField(_Worded):
+class ParsedField(_ApiField):
     """Field for a JSON string, loaded as the result of `parse`. `parse` raises ValueError with the broken
     rule."""
 
@@ -147,35 +147,35 @@ def shorten_name(name: Any) -> str:
 
 
 #: One instance of each schema: making an instance takes longer than loading with it.
-_instance = cache(lambda schema: schema())
+_get_instance = cache(lambda schema: schema())
 
 
 def load(schema: type[Schema], data: Any) -> Any:
     """Load data with a schema, and return the result. Raises Invalid."""
     try:
-        return _instance(schema).load(data)
+        return _get_instance(schema).load(data)
     except marshmallow.ValidationError as error:
-        raise Invalid(*islice(_problems(error.messages_dict, data), MAX_PROBLEMS)) from error
+        raise Invalid(*islice(_iterate_problems(error.messages_dict, data), MAX_PROBLEMS)) from error
 
 
-def _problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterator[Problem]:
+def _iterate_problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterator[Problem]:
     """Yield the problems of given fields in the order of the data, then the problems of missing fields in the
     order of the schema."""
     # marshmallow finds unknown fields in a set, whose order changes with each process.
-    given = list(data) if isinstance(data, Mapping) else []
-    places = {key: place for place, key in enumerate(given)}
-    for key in sorted(messages, key=lambda key: places.get(key, len(given))):
+    given_fields = list(data) if isinstance(data, Mapping) else []
+    positions = {key: place for place, key in enumerate(given_fields)}
+    for key in sorted(messages, key=lambda key: positions.get(key, len(given_fields))):
         held = messages[key]
         # "_schema" has the messages about the whole object.
         path = above if key == "_schema" else f"{above}.{shorten_name(key)}".lstrip(".")
         if isinstance(held, Mapping):
-            yield from _problems(held, _part(data, key), path)
+            yield from _iterate_problems(held, _get_part(data, key), path)
             continue
         for message in held:
             yield Problem(path, _CODES.get(message, "invalid"), message)
 
 
-def _part(data: Any, key: Any) -> Any:
+def _get_part(data: Any, key: Any) -> Any:
     """Return the part of the data at a key, or None if the data has no such part."""
     if isinstance(data, Mapping):
         return data.get(key)

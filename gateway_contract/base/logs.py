@@ -21,7 +21,7 @@ _SECRET_WORDS = ("secret", "password", "password_hash", "token", "key")
 
 #: In any text: hashes of bcrypt, secrets of Standard Webhooks, JSON Web Tokens, and the query of a URL, in
 #: which many services expect a secret.
-_SECRET_TEXT = re.compile(
+_SECRET_PATTERN = re.compile(
     r"\$2[abxy]?\$\d\d\$[./A-Za-z0-9]{10,}|whsec_[\w+/=-]+|eyJ[\w-]+\.[\w-]+\.[\w-]*"
     r"|(?<=[\w/.:-]\?)[^\s?#\"]+=[^\s#\"]+",
     re.ASCII,
@@ -36,18 +36,18 @@ def is_secret(key: str) -> bool:
 
 def mask_text(text: str) -> str:
     """Return the text with a mask in place of each hash, secret and token."""
-    return _SECRET_TEXT.sub(MASK, text)
+    return _SECRET_PATTERN.sub(MASK, text)
 
 
 #: Name of the field with a record that the audit log could not take. It is not cut, as it has its own limit.
 RECORD = "record"
 
 # journald cuts a line at 48 KiB. Lines of several processes mix in a pipe beyond 4 KiB.
-_MAX_TEXT = 2048
-_MAX_TRACEBACK = 16_384
+_MAX_TEXT_LENGTH = 2048
+_MAX_TRACEBACK_LENGTH = 16_384
 
 #: Before a line for the journal (sd-daemon(3)): the priority of syslog(3).
-_PRIORITIES = {
+_PRIORITY_PREFIXES = {
     logging.DEBUG: "<7>",
     logging.INFO: "<6>",
     logging.WARNING: "<4>",
@@ -55,12 +55,12 @@ _PRIORITIES = {
     logging.CRITICAL: "<2>",
 }
 
-_PLAIN_WORD = re.compile(r"[A-Za-z0-9_.:/@%+,~-]+", re.ASCII)
+_PLAIN_WORD_PATTERN = re.compile(r"[A-Za-z0-9_.:/@%+,~-]+", re.ASCII)
 
 #: gunicorn uses this logger for all its lines, not for errors only. The API does so too, below `serving`: the
 #: lines have the level that the operator sets.
 LOG = logging.getLogger("gunicorn.error")
-_NAMES = {LOG.name: "gunicorn"}
+_SHOWN_LOGGER_NAMES = {LOG.name: "gunicorn"}
 
 Fields = dict[str, Any]
 
@@ -84,23 +84,25 @@ class LineFormatter(logging.Formatter):
         fields: Fields = {
             "time": at.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z",
             "level": record.levelname.lower(),
-            "logger": _NAMES.get(record.name, record.name),
+            "logger": _SHOWN_LOGGER_NAMES.get(record.name, record.name),
             **getattr(record, "fields", {}),
         }
         if message := record.getMessage():
             fields["message"] = message
-        line = {name: held if name == RECORD else _clip(held) for name, held in fields.items()}
+        line = {name: value if name == RECORD else _clip(value) for name, value in fields.items()}
         if record.exc_info:
             # The end of a traceback has the error.
-            line["traceback"] = _escape_surrogates(self.formatException(record.exc_info))[-_MAX_TRACEBACK:]
-        priority = _PRIORITIES.get(record.levelno, "") if self._for_journal else ""
+            line["traceback"] = _escape_surrogates(self.formatException(record.exc_info))[
+                -_MAX_TRACEBACK_LENGTH:
+            ]
+        priority = _PRIORITY_PREFIXES.get(record.levelno, "") if self._for_journal else ""
         return priority + self._encode(line)
 
 
 def format_key_value(fields: Fields) -> str:
     """Return the line `name=value` for all fields: `-` for None, and quotes around a value that is not a
     plain word."""
-    return " ".join([f"{name}={_format_value(held)}" for name, held in fields.items()])
+    return " ".join([f"{name}={_format_value(value)}" for name, value in fields.items()])
 
 
 FORMATS: dict[str, Callable[[Fields], str]] = {
@@ -132,11 +134,11 @@ def _is_journal(handler: logging.Handler) -> bool:
     # A child inherits JOURNAL_STREAM even if its output goes elsewhere (systemd.exec(5)).
     stream: Any = getattr(handler, "stream", None)
     try:
-        there = os.fstat(stream.fileno())
+        status = os.fstat(stream.fileno())
     except (AttributeError, OSError, ValueError):
         # Closed, or not a file.
         return False
-    return os.environ.get("JOURNAL_STREAM") == f"{there.st_dev}:{there.st_ino}"
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 def _log_process_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -144,16 +146,16 @@ def _log_process_end(kind: type[BaseException], error: BaseException, trace: Tra
         logging.critical("the process ends after an exception", exc_info=(kind, error, trace))
 
 
-def _log_thread_end(what: threading.ExceptHookArgs) -> None:
-    if not issubclass(what.exc_type, SystemExit):
-        name = what.thread.name if what.thread else "a thread"
-        logging.error("%s ended after an exception", name, exc_info=what.exc_value)
+def _log_thread_end(arguments: threading.ExceptHookArgs) -> None:
+    if not issubclass(arguments.exc_type, SystemExit):
+        name = arguments.thread.name if arguments.thread else "a thread"
+        logging.error("%s ended after an exception", name, exc_info=arguments.exc_value)
 
 
-def _clip(held: Any) -> Any:
-    if not isinstance(held, str) or (held.isascii() and len(held) <= _MAX_TEXT):
-        return held
-    return _escape_surrogates(held if len(held) <= _MAX_TEXT else f"{held[:_MAX_TEXT]}...")
+def _clip(value: Any) -> Any:
+    if not isinstance(value, str) or (value.isascii() and len(value) <= _MAX_TEXT_LENGTH):
+        return value
+    return _escape_surrogates(value if len(value) <= _MAX_TEXT_LENGTH else f"{value[:_MAX_TEXT_LENGTH]}...")
 
 
 def _escape_surrogates(text: str) -> str:
@@ -161,10 +163,10 @@ def _escape_surrogates(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _format_value(held: Any) -> str:
-    if held is None:
+def _format_value(value: Any) -> str:
+    if value is None:
         return "-"
-    if isinstance(held, float):
-        return f"{held:.6f}"
-    text = str(held)
-    return text if _PLAIN_WORD.fullmatch(text) and text != "-" else json.dumps(text)
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    text = str(value)
+    return text if _PLAIN_WORD_PATTERN.fullmatch(text) and text != "-" else json.dumps(text)

@@ -21,15 +21,15 @@ class FoundPage(NamedTuple, Generic[T]):
     next_cursor: str | None = None
 
 
-def encode_cursor(place: Any) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).rstrip(b"=").decode()
+def encode_cursor(position: Any) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).rstrip(b"=").decode()
 
 
 def decode_cursor(cursor: str, type: type[T]) -> T:
     """Return the sort position in a cursor. Raises ValueError."""
     try:
-        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        return msgspec.json.decode(raw, type=type)
+        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        return msgspec.json.decode(data, type=type)
     except RecursionError as error:
         raise ValueError("not a cursor") from error
 
@@ -37,9 +37,9 @@ def decode_cursor(cursor: str, type: type[T]) -> T:
 def decode_numbers(cursor: str, count: int) -> Sequence[int]:
     """Return the sort position in a cursor, which must have `count` numbers. Raises Invalid."""
     try:
-        place = decode_cursor(cursor, list[int])
-        if len(place) != count or not all(0 <= number < 1 << 63 for number in place):
+        position = decode_cursor(cursor, list[int])
+        if len(position) != count or not all(0 <= number < 1 << 63 for number in position):
             raise ValueError("not a cursor of this list")
     except ValueError as error:
         raise Invalid(Problem("cursor", "invalid", CURSOR_RULE)) from error
-    return place
+    return position

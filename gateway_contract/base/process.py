@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 #: Number of descriptors for other purposes than clients: files, pipes, databases, connections to the core and
 #: the hub.
-_OWN = 64
+_RESERVED_DESCRIPTORS = 64
 
 #: Parameters of mallopt(3), from malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -36,20 +36,20 @@ def on_thread(pool: ThreadPool, function: Callable[..., T], *arguments: Any) -> 
     """Run a function that blocks on a thread of the pool, and return its result. Raises the exceptions of the
     function."""
     # gevent prints each exception that leaves a function on a thread.
-    outcome: T | Exception = pool.apply(_outcome, (function, *arguments))
+    outcome: T | Exception = pool.apply(_catch_exception, (function, *arguments))
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
 
 
-def _outcome(function: Callable[..., T], *arguments: Any) -> T | Exception:
+def _catch_exception(function: Callable[..., T], *arguments: Any) -> T | Exception:
     try:
         return function(*arguments)
     except Exception as error:  # noqa: BLE001 - raised in the caller's thread
         return error
 
 
-def has_signal(signals: Collection[signal.Signals], seconds: float) -> bool:
+def wait_for_signal(signals: Collection[signal.Signals], seconds: float) -> bool:
     """Wait for one of these signals, which must be blocked. Return True as soon as a signal arrives, False
     after this number of seconds."""
     received = signal.sigtimedwait(signals, seconds)
@@ -84,14 +84,14 @@ def raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def max_clients(most: int) -> int:
+def compute_max_clients(most: int) -> int:
     """Return the number of clients of one kind that the limit of file descriptors allows (getrlimit(2)), at
     most `most`. The two kinds are clients of requests and clients of event streams. A worker inherits open
     descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # One of the open descriptors is for this folder.
-    now_open = len(list(Path("/proc/self/fd").iterdir())) - 1
-    return max(1, min(most, (limit - now_open - _OWN) // 2))
+    open_count = len(list(Path("/proc/self/fd").iterdir())) - 1
+    return max(1, min(most, (limit - open_count - _RESERVED_DESCRIPTORS) // 2))
 
 
 def notify(address: str, state: bytes = b"READY=1") -> None:
@@ -149,7 +149,7 @@ class Readiness:
             self._serving = os.eventfd(0)
             threading.Thread(target=self._report, args=(address, self._serving), daemon=True).start()
 
-    def serves(self) -> None:
+    def report_serving(self) -> None:
         """Report to the arbiter that a worker serves requests. Only the first call of a worker has an
         effect."""
         if self._serving is not None:

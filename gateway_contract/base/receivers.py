@@ -27,7 +27,7 @@ _ALWAYS_DENIED = tuple(
 _IPV4_IN_LAST_32_BITS = tuple(
     map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
 )
-_NO_IPV4 = (IPv6Address("::"), IPv6Address("::1"))
+_WITHOUT_IPV4 = (IPv6Address("::"), IPv6Address("::1"))
 
 
 class Denied(GatewayApiError):
@@ -36,7 +36,7 @@ class Denied(GatewayApiError):
 
 def _extract_ipv4(address: Address) -> Address:
     """Return the IPv4 address that is embedded in an IPv6 address. Return any other address unchanged."""
-    if isinstance(address, IPv6Address) and address not in _NO_IPV4:
+    if isinstance(address, IPv6Address) and address not in _WITHOUT_IPV4:
         if any(address in network for network in _IPV4_IN_LAST_32_BITS):
             return IPv4Address(int(address) & 0xFFFFFFFF)
         if address.sixtofour is not None:
@@ -75,8 +75,8 @@ URL_PATTERN = (
     r"(?::[0-9]{0,5})?(?:[/?][!\x22\x24-\x5b\x5d-~]*)?$"
 )
 
-_AUTHORITY = re.compile(r"(?:\[(?P<literal>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(?P<port>[^:\[\]]*))?")
-_BRACKETS = "must have an IPv6 address in brackets, and nothing else"
+_AUTHORITY_PATTERN = re.compile(r"(?:\[(?P<literal>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(?P<port>[^:\[\]]*))?")
+_BRACKETS_RULE = "must have an IPv6 address in brackets, and nothing else"
 
 
 def check_url(text: str) -> str:
@@ -91,16 +91,16 @@ def check_url(text: str) -> str:
         parts = urlsplit(text)
     except ValueError as error:
         # urlsplit checks only brackets.
-        raise ValueError(_BRACKETS) from error
+        raise ValueError(_BRACKETS_RULE) from error
     if parts.scheme not in ("http", "https"):
         raise ValueError("must begin with http:// or https://")
     if "@" in parts.netloc:
         raise ValueError("must not hold a user or a password")
     if "#" in text:
         raise ValueError("must not have a fragment")
-    match = _AUTHORITY.fullmatch(parts.netloc)
+    match = _AUTHORITY_PATTERN.fullmatch(parts.netloc)
     if match is None:
-        raise ValueError(_BRACKETS if "[" in parts.netloc else "must name a host, and at most one port")
+        raise ValueError(_BRACKETS_RULE if "[" in parts.netloc else "must name a host, and at most one port")
     port = match["port"]
     if port and not (port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535):
         raise ValueError("must have a port from 1 to 65535, or none")
@@ -115,7 +115,7 @@ def _check_ipv6(text: str) -> None:
     try:
         address = IPv6Address(text.partition("%")[0])
     except ValueError as error:
-        raise ValueError(_BRACKETS) from error
+        raise ValueError(_BRACKETS_RULE) from error
     _check_url_address(address)
     if "%" in text:
         # RFC 4007 section 6: only link-local addresses need a zone, and these are denied.

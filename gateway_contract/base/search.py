@@ -15,15 +15,15 @@ from gateway_contract.base.texts import parse_numeric_id
 #: A shorter text of digits is no part of a username or MAC address: it would find most sessions.
 _MIN_DIGITS = 4
 #: Patterns of a part of a MAC address: bare digits;
-_BARE_DIGITS = re.compile(rf"[0-9a-f]{{{_MIN_DIGITS},12}}", re.ASCII)
+_BARE_DIGITS_PATTERN = re.compile(rf"[0-9a-f]{{{_MIN_DIGITS},12}}", re.ASCII)
 #: bytes, the first and the last of which may be cut, such as `2:00:0`;
-_BYTES = re.compile(r"[0-9a-f]{0,2}(?:[:-][0-9a-f]{2}){0,5}(?:[:-][0-9a-f]{0,2})?", re.ASCII)
+_MAC_BYTES_PATTERN = re.compile(r"[0-9a-f]{0,2}(?:[:-][0-9a-f]{2}){0,5}(?:[:-][0-9a-f]{0,2})?", re.ASCII)
 #: groups of four digits, at least one of them whole, as no group of an IPv4 address is as long.
-_GROUPS = re.compile(
+_MAC_GROUPS_PATTERN = re.compile(
     r"[0-9a-f]{4}[.-][0-9a-f]{0,4}|[0-9a-f]{0,4}(?:[.-][0-9a-f]{4}){1,2}(?:[.-][0-9a-f]{0,4})?",
     re.ASCII,
 )
-_OCTETS = 4
+_OCTET_COUNT = 4
 
 
 class Kind(StrEnum):
@@ -56,30 +56,30 @@ class SearchText(NamedTuple):
 
 def split_kind(text: str) -> tuple[Kind | None, str]:
     """Return the prefix of a search text, or None without a prefix, and the rest of the text."""
-    word, colon, rest = text.partition(":")
-    kind = next((each for each in Kind if colon and each == word), None)
+    prefix, colon, rest = text.partition(":")
+    kind = next((each for each in Kind if colon and each == prefix), None)
     return kind, text if kind is None else rest
 
 
 def parse_search(text: str) -> SearchText:
     """Return the meanings of a search text. A text that does not fit its prefix has no meaning."""
     kind, rest = split_kind(text)
-    folded = rest.casefold()
+    folded_text = rest.casefold()
     match kind:
         case Kind.ID:
             return SearchText(id=_parse_id(rest))
         case Kind.USER:
-            return SearchText(name=folded or None)
+            return SearchText(name=folded_text or None)
         case Kind.IP:
             return SearchText(ipv4=_parse_ipv4_network(rest), ipv6=_parse_ipv6_network(rest))
         case Kind.MAC:
-            return SearchText(mac=_parse_mac_part(folded))
-    is_short = folded.isdecimal() and len(folded) < _MIN_DIGITS
+            return SearchText(mac=_parse_mac_part(folded_text))
+    is_short = folded_text.isdecimal() and len(folded_text) < _MIN_DIGITS
     return SearchText(
-        name=None if is_short else folded,
-        short_name=folded if is_short else None,
-        key=folded,
-        mac=_parse_mac_part(folded),
+        name=None if is_short else folded_text,
+        short_name=folded_text if is_short else None,
+        key=folded_text,
+        mac=_parse_mac_part(folded_text),
         ipv4=_parse_ipv4_network(rest),
         ipv6=_parse_ipv6_network(rest),
     )
@@ -95,9 +95,12 @@ def _parse_id(text: str) -> int | None:
 def _parse_mac_part(text: str) -> str | None:
     """Return a part of a MAC address, with colons or as bare digits; None for any other text. The text is in
     lower case."""
-    if _BARE_DIGITS.fullmatch(text):
+    if _BARE_DIGITS_PATTERN.fullmatch(text):
         return text
-    if not (_GROUPS.fullmatch(text) or _BYTES.fullmatch(text)) or len(text) < _MIN_DIGITS:
+    if (
+        not (_MAC_GROUPS_PATTERN.fullmatch(text) or _MAC_BYTES_PATTERN.fullmatch(text))
+        or len(text) < _MIN_DIGITS
+    ):
         return None
     first, *others = re.split("[:.-]", text)
     digits = "".join([first, *others])
@@ -112,8 +115,8 @@ def _parse_ipv4_network(text: str) -> tuple[int, int] | None:
     an address, such as `100.64.3`. None for any other text, and for a number alone: thousands of addresses
     begin with 100."""
     octets = text.rstrip(".").split(".")
-    if "." in text and "/" not in text and len(octets) < _OCTETS:
-        text = f"{'.'.join(octets)}{'.0' * (_OCTETS - len(octets))}/{8 * len(octets)}"
+    if "." in text and "/" not in text and len(octets) < _OCTET_COUNT:
+        text = f"{'.'.join(octets)}{'.0' * (_OCTET_COUNT - len(octets))}/{8 * len(octets)}"
     try:
         network = IPv4Network(text, strict=False)
     except ValueError:
@@ -127,9 +130,9 @@ def _parse_ipv6_network(text: str) -> int | None:
     if ":" not in text:
         return None
     groups = text.rstrip(":").split(":")
-    for spelled in (text, f"{':'.join(groups)}::/{16 * len(groups)}"):
+    for spelling in (text, f"{':'.join(groups)}::/{16 * len(groups)}"):
         try:
-            return ipv6.network(spelled)
+            return ipv6.network(spelling)
         except (OSError, ValueError):
             if _parse_mac_part(text.casefold()) is not None:
                 break

@@ -13,12 +13,12 @@ from typing import Any
 
 #: The highest id of a session or job.
 MAX_ID = (1 << 63) - 1
-_ID = re.compile("[1-9][0-9]{0,18}", re.ASCII)
+_ID_PATTERN = re.compile("[1-9][0-9]{0,18}", re.ASCII)
 
 
 def parse_numeric_id(text: str) -> int:
     """Return the id of a session or job, from 1 to `MAX_ID`. Raises ValueError with the rule."""
-    if not _ID.fullmatch(text) or int(text) > MAX_ID:
+    if not _ID_PATTERN.fullmatch(text) or int(text) > MAX_ID:
         raise ValueError(f"must be an integer from 1 to {MAX_ID}")
     return int(text)
 
@@ -30,9 +30,9 @@ MAC_PATTERN = (
     "^([0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){5}"
     "|[0-9A-Fa-f]{4}([.][0-9A-Fa-f]{4}){2}|[0-9A-Fa-f]{4}(-[0-9A-Fa-f]{4}){2}|[0-9A-Fa-f]{12})$"
 )
-_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_OCTET_PATTERN = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #: IPv4 address, or the characters of an IPv6 address. The pattern does not tell which of those are valid.
-ADDRESS_PATTERN = rf"^({_OCTET}(\.{_OCTET}){{3}}|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*)$"
+ADDRESS_PATTERN = rf"^({_OCTET_PATTERN}(\.{_OCTET_PATTERN}){{3}}|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*)$"
 
 
 def parse_mac(text: str) -> str:
@@ -76,11 +76,11 @@ MIN_BPS = 8000
 MAX_BPS = 400_000_000_000
 
 #: Also matches the forms in which rates are shown: `Mbit/s`, and the no-break space of the live page.
-_RATE = re.compile(r"(\d+(?:\.\d+)?)[\s\xa0]*([a-z]*?)(?:(?<=bit)/s)?", re.ASCII | re.IGNORECASE)
-_BYTES = re.compile(r"[kmg]Bps", re.ASCII | re.IGNORECASE)
+_RATE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)[\s\xa0]*([a-z]*?)(?:(?<=bit)/s)?", re.ASCII | re.IGNORECASE)
+_BYTES_PATTERN = re.compile(r"[kmg]Bps", re.ASCII | re.IGNORECASE)
 LONGEST_RATE = 64
 
-_UNITS = {
+_RATE_FACTORS = {
     "": 1, "bit": 1,
     "k": 10**3, "kbit": 10**3, "kbps": 10**3, "kibit": 2**10,
     "m": 10**6, "mbit": 10**6, "mbps": 10**6, "mibit": 2**20,
@@ -93,13 +93,13 @@ RATE_UNITS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/
 def parse_rate(text: str, least: int = MIN_BPS) -> int:
     """Return a rate in bit/s, rounded down. The rate must be from `least` to `MAX_BPS`. Raises ValueError
     with the rule."""
-    match = _RATE.fullmatch(text) if len(text) <= LONGEST_RATE else None
+    match = _RATE_PATTERN.fullmatch(text) if len(text) <= LONGEST_RATE else None
     if match is None:
         raise ValueError("must be a number and a unit, such as 50mbit")
     number, unit = match.groups()
-    if _BYTES.fullmatch(unit) and "B" in unit:
+    if _BYTES_PATTERN.fullmatch(unit) and "B" in unit:
         raise ValueError(f"{unit} means bytes; write bits a second, such as 50mbit")
-    factor = _UNITS.get(unit.lower())
+    factor = _RATE_FACTORS.get(unit.lower())
     if factor is None:
         raise ValueError("has an unknown unit; use bit, kbit, mbit, gbit or tbit")
     bps = int(Fraction(number) * factor)
@@ -132,13 +132,13 @@ def format_rate(bps: int) -> str:
 
 DAY = 86_400
 #: 2000-01-01T00:00:00Z. A smaller number is not epoch seconds, but for example a date without dashes.
-_EARLIEST = 946_684_800
-_EPOCH = re.compile(r"[0-9]{1,20}(\.[0-9]*)?", re.ASCII)
+_MIN_EPOCH_SECONDS = 946_684_800
+_EPOCH_PATTERN = re.compile(r"[0-9]{1,20}(\.[0-9]*)?", re.ASCII)
 _TIME_RULE = "must be epoch seconds, or a time with its offset such as 2026-03-01T12:00:00Z"
-_PARTS_OF_A_SECOND = ((10**3, "milliseconds"), (10**6, "microseconds"), (10**9, "nanoseconds"))
+_SUBSECOND_UNITS = ((10**3, "milliseconds"), (10**6, "microseconds"), (10**9, "nanoseconds"))
 
 #: Time on the live page: `1 Mar 2026, 13:00:00 GMT+1`.
-_SHOWN_TIME = re.compile(
+_SHOWN_TIME_PATTERN = re.compile(
     r"(\d{1,2} [A-Z][a-z]{2})[a-z]?( \d{4}, \d\d:\d\d:\d\d) (?:UTC|GMT)(?:([+-])(\d{1,2})(?::(\d\d))?)?",
     re.ASCII,
 )
@@ -146,7 +146,7 @@ _SHOWN_TIME = re.compile(
 
 def is_number(text: str) -> bool:
     """Return True if a text is a number. As a time, a number can only be epoch seconds."""
-    return _EPOCH.fullmatch(text) is not None
+    return _EPOCH_PATTERN.fullmatch(text) is not None
 
 
 def parse_time(text: str, now: float, ahead: float = DAY) -> float:
@@ -155,13 +155,13 @@ def parse_time(text: str, now: float, ahead: float = DAY) -> float:
     the rule."""
     if is_number(text):
         at, latest = float(text), now + ahead
-        if not _EARLIEST <= at <= latest:
-            span = f"from {format_utc(_EARLIEST)} to {format_utc(latest)}"
-            raise ValueError(f"{_TIME_RULE}; {text} is not {span}{_likely_meaning(text, at, latest)}")
+        if not _MIN_EPOCH_SECONDS <= at <= latest:
+            span = f"from {format_utc(_MIN_EPOCH_SECONDS)} to {format_utc(latest)}"
+            raise ValueError(f"{_TIME_RULE}; {text} is not {span}{_guess_meaning(text, at, latest)}")
         return at
     try:
-        shown = _SHOWN_TIME.fullmatch(text.replace("\xa0", " "))
-        parsed = datetime.fromisoformat(text) if shown is None else _from_page(*shown.groups())
+        shown = _SHOWN_TIME_PATTERN.fullmatch(text.replace("\xa0", " "))
+        parsed = datetime.fromisoformat(text) if shown is None else _parse_page_time(*shown.groups())
         if parsed.tzinfo is None:
             raise ValueError("no offset")
         return parsed.timestamp()
@@ -169,7 +169,9 @@ def parse_time(text: str, now: float, ahead: float = DAY) -> float:
         raise ValueError(_TIME_RULE) from error
 
 
-def _from_page(day: str, rest: str, sign: str | None, hours: str | None, minutes: str | None) -> datetime:
+def _parse_page_time(
+    day: str, rest: str, sign: str | None, hours: str | None, minutes: str | None
+) -> datetime:
     """Convert a time of the live page. Raises ValueError for a date that does not exist."""
     offset = f"{sign or '+'}{int(hours or 0):02}{minutes or '00'}"
     return datetime.strptime(f"{day}{rest} {offset}", "%d %b %Y, %H:%M:%S %z")
@@ -184,11 +186,11 @@ def parse_past_time(text: str, now: float) -> float:
     return at
 
 
-def _likely_meaning(text: str, at: float, latest: float) -> str:
+def _guess_meaning(text: str, at: float, latest: float) -> str:
     """Return the end of an error message about a number that is not epoch seconds: the probable meaning of
     the number; empty if unknown."""
-    for parts, name in _PARTS_OF_A_SECOND:
-        if _EARLIEST <= at / parts <= latest:
+    for parts, name in _SUBSECOND_UNITS:
+        if _MIN_EPOCH_SECONDS <= at / parts <= latest:
             return f": {name}?"
     try:
         return f": a date? Write {datetime.strptime(text, '%Y%m%d'):%Y-%m-%d}T00:00:00Z"
@@ -197,24 +199,24 @@ def _likely_meaning(text: str, at: float, latest: float) -> str:
 
 
 #: Durations as people write them, `90s`, `1h30m`, and as the live page shows them, `1 d 2 h`, `5 min 3 s`.
-_UNITS_OF_TIME = re.compile(
+_DURATION_PATTERN = re.compile(
     r"(?:(?P<d>\d{1,9}) ?d)?(?: ?(?P<h>\d{1,9}) ?h)?(?: ?(?P<m>\d{1,9}) ?m(?:in)?)?(?: ?(?P<s>\d{1,9}) ?s)?",
     re.ASCII,
 )
 #: Durations in tables, `1 day, 2:03:04`, and of the alternative profile, `1d 02:03:04`.
-_CLOCK = re.compile(
+_CLOCK_DURATION_PATTERN = re.compile(
     r"(?:(?P<d>\d{1,9})(?:d| days?,) )?(?P<h>\d{1,2}):(?P<m>[0-5]\d):(?P<s>[0-5]\d)", re.ASCII
 )
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
+_SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": DAY}
 
 
 def parse_duration(text: str) -> int:
     """Return the seconds of a duration such as `90s`, `30m`, `1h` or `2d`, or of a duration as the gateway
     displays it. Raises ValueError with the rule."""
-    match = _UNITS_OF_TIME.fullmatch(text) or _CLOCK.fullmatch(text)
+    match = _DURATION_PATTERN.fullmatch(text) or _CLOCK_DURATION_PATTERN.fullmatch(text)
     if match is None or not text:
         raise ValueError("must be a number with s, m, h or d, such as 1h")
-    return sum(_SECONDS[unit] * int(number) for unit, number in match.groupdict(default="0").items())
+    return sum(_SECONDS_BY_UNIT[unit] * int(number) for unit, number in match.groupdict(default="0").items())
 
 
 def format_utc(at: float) -> str:
@@ -239,7 +241,7 @@ _PATH_RULE = (
 
 #: Patterns of a segment. QUOTED is the part between the quotes.
 NAME, INDEX, QUOTED = "[A-Za-z_][A-Za-z0-9_-]*", "0|[1-9][0-9]{0,5}", r'[^"\x00-\x1f\x7f]+'
-_SEGMENT = re.compile(rf'(?P<name>{NAME})|(?P<index>{INDEX})|"(?P<quoted>{QUOTED})"', re.ASCII)
+_SEGMENT_PATTERN = re.compile(rf'(?P<name>{NAME})|(?P<index>{INDEX})|"(?P<quoted>{QUOTED})"', re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -263,7 +265,7 @@ def parse_path(text: str) -> Segments:
     if len(text) > LONGEST_PATH:
         raise ValueError(f"must have at most {LONGEST_PATH} characters")
     segments, position = [], 0
-    while match := _SEGMENT.match(text, position):
+    while match := _SEGMENT_PATTERN.match(text, position):
         if match["index"] is not None:
             segments.append(PathSegment(match["index"], int(match["index"])))
         else:

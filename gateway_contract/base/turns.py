@@ -47,8 +47,10 @@ class FairQueue:
             self._make_room(client)
             self.waiting[place] = client
             try:
-                self._changed.wait_for(lambda: place is self._next() or place not in self.waiting, timeout)
-                if place is not self._next():
+                self._changed.wait_for(
+                    lambda: place is self._choose_next() or place not in self.waiting, timeout
+                )
+                if place is not self._choose_next():
                     raise self._full()
                 self.served[place] = client
             finally:
@@ -65,21 +67,25 @@ class FairQueue:
                     del self._last_turns[next(iter(self._last_turns))]
                 self._changed.notify_all()
 
-    def _next(self) -> object | None:
-        free = [place for place, client in self.waiting.items() if client not in self.served.values()]
+    def _choose_next(self) -> object | None:
+        startable = [place for place, client in self.waiting.items() if client not in self.served.values()]
         if len(self.served) == self._at_once:
             return None
         # The oldest place of a client: min returns the first one.
-        return min(free, key=lambda place: self._last_turns.get(self.waiting[place], 0.0), default=None)
+        return min(startable, key=lambda place: self._last_turns.get(self.waiting[place], 0.0), default=None)
 
     def _make_room(self, client: str) -> None:
         places = Counter([*self.waiting.values(), *self.served.values(), client])
         if places[client] <= self._most_from_one and places.total() <= self._most:
             return
-        had = {each: (places[each], self._last_turns.get(each, 0.0)) for each in places}
+        shares = {each: (places[each], self._last_turns.get(each, 0.0)) for each in places}
         # The newest place of a client: max returns the first one.
-        newest = max(reversed(self.waiting), key=lambda place: had[self.waiting[place]], default=None)
-        if places[client] > self._most_from_one or newest is None or had[self.waiting[newest]] <= had[client]:
+        newest = max(reversed(self.waiting), key=lambda place: shares[self.waiting[place]], default=None)
+        if (
+            places[client] > self._most_from_one
+            or newest is None
+            or shares[self.waiting[newest]] <= shares[client]
+        ):
             raise self._full()
         del self.waiting[newest]
         self._changed.notify_all()

@@ -116,7 +116,7 @@ def log_level(environment: Mapping[str, str]) -> int:
     return logging.getLevelNamesMapping()[chosen.upper()]
 
 
-def log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting | None]:
+def read_log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting | None]:
     """Return the format and the level of the log, and None. After a bad value, return the default format, the
     default level and the error: the report of the error needs a format."""
     try:

@@ -9,26 +9,26 @@ from collections.abc import Iterator, Sequence
 
 MAX_INTERFACE_NAME_LENGTH = 15
 #: The longest tags are `.4094.4094`.
-_END = 5
+_SHORT_NAME_LENGTH = 5
 
 
 def short_name(trunk: str) -> str:
     """Return the end of a trunk's name, which replaces a name that is too long: up to five characters,
     beginning with a letter or a digit if there is one."""
-    end = trunk[-_END:]
-    return trunk if len(trunk) <= _END else re.sub(r"\A[^A-Za-z0-9]+(?=.)", "", end)
+    suffix = trunk[-_SHORT_NAME_LENGTH:]
+    return trunk if len(trunk) <= _SHORT_NAME_LENGTH else re.sub(r"\A[^A-Za-z0-9]+(?=.)", "", suffix)
 
 
-def vlan_name(trunk: str, *tags: int) -> str:
+def make_vlan_name(trunk: str, *tags: int) -> str:
     """Return the name of the VLAN device with one tag, or with an outer and an inner tag."""
-    return _fitting(trunk, "".join(f".{tag}" for tag in tags))
+    return _fit_name(trunk, "".join(f".{tag}" for tag in tags))
 
 
-def outer_name(trunk: str, tag: int) -> str:
+def make_outer_name(trunk: str, tag: int) -> str:
     """Return the name of the device that carries the VLANs with this outer tag. The name has a hyphen: a
     service for `trunk.*` must not serve this device, and `trunk.TAG` is the name of the VLAN with a single
     tag."""
-    return _fitting(trunk, f"-{tag}")
+    return _fit_name(trunk, f"-{tag}")
 
 
 def name_prefixes(trunk: str, longest: Sequence[Sequence[int]]) -> Iterator[str]:
@@ -40,9 +40,9 @@ def name_prefixes(trunk: str, longest: Sequence[Sequence[int]]) -> Iterator[str]
 
 
 def needs_short_name(trunk: str, tags: Sequence[int]) -> bool:
-    return not vlan_name(trunk, *tags).startswith(f"{trunk}.")
+    return not make_vlan_name(trunk, *tags).startswith(f"{trunk}.")
 
 
-def _fitting(trunk: str, tail: str) -> str:
+def _fit_name(trunk: str, tail: str) -> str:
     fits = len(trunk) + len(tail) <= MAX_INTERFACE_NAME_LENGTH
     return (trunk if fits else short_name(trunk)) + tail

@@ -22,7 +22,7 @@ from gateway_contract.varlink.batches import Batches
 from gateway_contract.varlink.protocol import (
     MAX_CALL_BYTES,
     MAX_REPLY_BYTES,
-    NOTHING,
+    NO_PARAMETERS,
     CallMessage,
     ErrorReply,
     MessageBuffer,
@@ -33,19 +33,19 @@ from gateway_contract.varlink.protocol import (
 )
 
 #: Seconds of a call. A response must come within 5 s, and the access check before it makes another call.
-CALL_TIMEOUT = 3.0
+CALL_TIMEOUT_SECONDS = 3.0
 #: Bytes of one read from the socket. A small reply stays below the size at which malloc asks the kernel for
 #: memory (`return_large_objects`), which costs more than the read. A long reply in small pieces would leave
 #: holes in the memory of the process.
-_SMALL_READ, _LARGE_READ = 64 << 10, 256 << 10
+_SMALL_READ_BYTES, _LARGE_READ_BYTES = 64 << 10, 256 << 10
 #: Bytes of memory that a reply takes in addition to its parameters, and maximum bytes of all replies to a
 #: call.
-_REPLY_OVERHEAD, _MAX_REPLIES = 256, MAX_REPLY_BYTES + (4 << 20)
+_REPLY_OVERHEAD_BYTES, _MAX_REPLIES_BYTES = 256, MAX_REPLY_BYTES + (4 << 20)
 #: Maximum time from one of several replies to the next reply, and to the last reply, in seconds: a busy peer
 #: is not unreachable.
 _NEXT_REPLY_SECONDS, _ALL_REPLIES_SECONDS = 3.0, 30.0
 #: Seconds between two attempts to connect to a peer whose queue is full.
-_QUEUE_PAUSE = 0.02
+_QUEUE_PAUSE_SECONDS = 0.02
 
 
 class Unreachable(GatewayApiError):
@@ -86,7 +86,7 @@ class Client:
         self,
         path: Path,
         *,
-        timeout: float = CALL_TIMEOUT,
+        timeout: float = CALL_TIMEOUT_SECONDS,
         connections: int = 16,
         batches: bool = False,
     ) -> None:
@@ -122,18 +122,20 @@ class Client:
         names = " and ".join(method for method, _ in calls)
         last = len(calls) - 1
         messages = [
-            encode(_call_message(*call, more and number == last)) for number, call in enumerate(calls)
+            encode(_make_call_message(*call, more and number == last)) for number, call in enumerate(calls)
         ]
         if any(len(message) > MAX_CALL_BYTES for message in messages):
             raise TooLarge(f"cannot call {names}: a request of over {MAX_CALL_BYTES} bytes")
-        began = time.monotonic()
-        deadline = began + (self._timeout if timeout is None else timeout)
+        started_at = time.monotonic()
+        deadline = started_at + (self._timeout if timeout is None else timeout)
         try:
             if at_once and self._batches is not None:
                 return self._batches.replies(messages, deadline)
             return self._exchange_alone(messages, deadline, more)
         except (OSError, GatewayApiError) as error:
-            raise self._error_type(error, began)(f"cannot call {names} at {self._path}: {error}") from error
+            raise self._choose_error_type(error, started_at)(
+                f"cannot call {names} at {self._path}: {error}"
+            ) from error
 
     def stream(self, method: str, parameters: Any, *, silence: float) -> Generator[msgspec.Raw, None, None]:
         """Call a method that streams, on a separate connection, and yield the parameters of each reply.
@@ -143,7 +145,7 @@ class Client:
         try:
             deadline = time.monotonic() + self._timeout
             connection = _Connection(self._path, deadline)
-            connection.send(encode(_call_message(method, parameters, more=True)), deadline)
+            connection.send(encode(_make_call_message(method, parameters, more=True)), deadline)
             while True:
                 reply = connection.receive(time.monotonic() + silence)
                 self._note_reply()
@@ -166,15 +168,15 @@ class Client:
     def _note_reply(self) -> None:
         self._last_reply = time.monotonic()
 
-    def _error_type(self, error: Exception, began: float) -> type[Unreachable]:
-        """Return the class of the error of a call. `began` is the time at which the call began, in monotonic
-        seconds."""
+    def _choose_error_type(self, error: Exception, started_at: float) -> type[Unreachable]:
+        """Return the class of the error of a call. `started_at` is the time at which the call began, in
+        monotonic seconds."""
         match error:
             case FileNotFoundError():
                 return NoSocket
             case ConnectionRefusedError() | NotSent():
                 return NotSent
-            case TimeoutError() | BlockingIOError() if self._last_reply >= began:
+            case TimeoutError() | BlockingIOError() if self._last_reply >= started_at:
                 return Busy
             case _:
                 return Unreachable
@@ -190,16 +192,16 @@ class Client:
     def _exchange(self, messages: Sequence[bytes], more: bool, deadline: float) -> list[Reply]:
         request = b"".join(messages)
         while True:
-            pooled = self._idle.pop() if self._idle else None
-            if pooled is not None and not pooled.is_quiet():
-                pooled.close()
+            pooled_connection = self._idle.pop() if self._idle else None
+            if pooled_connection is not None and not pooled_connection.is_quiet():
+                pooled_connection.close()
                 continue
-            connection = pooled or _Connection(self._path, deadline)
+            connection = pooled_connection or _Connection(self._path, deadline)
             try:
                 replies = connection.exchange(request, len(messages), more, deadline, self._note_reply)
             except NotSent:
                 connection.close()
-                if pooled is None:
+                if pooled_connection is None:
                     raise
                 # A restart of the peer ends all pooled connections: the loop ends with a new connection.
                 continue
@@ -211,8 +213,8 @@ class Client:
             return replies
 
 
-def _call_message(method: str, parameters: Any, more: bool) -> CallMessage:
-    encoded = NOTHING if parameters is None else msgspec.Raw(msgspec.json.encode(parameters))
+def _make_call_message(method: str, parameters: Any, more: bool) -> CallMessage:
+    encoded = NO_PARAMETERS if parameters is None else msgspec.Raw(msgspec.json.encode(parameters))
     return CallMessage(method, encoded, more=more)
 
 
@@ -220,7 +222,7 @@ class _Connection:
     def __init__(self, path: Path, deadline: float) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._buffer = MessageBuffer(MAX_REPLY_BYTES)
-        self._read_size = _SMALL_READ
+        self._read_size = _SMALL_READ_BYTES
         try:
             self._connect(path, deadline)
             check_peer(self._socket)
@@ -237,9 +239,9 @@ class _Connection:
                 self._socket.connect(str(path))
                 return
             except BlockingIOError:
-                if time.monotonic() + _QUEUE_PAUSE > deadline:
+                if time.monotonic() + _QUEUE_PAUSE_SECONDS > deadline:
                     raise
-                time.sleep(_QUEUE_PAUSE)
+                time.sleep(_QUEUE_PAUSE_SECONDS)
 
     def is_quiet(self) -> bool:
         """Return False if the peer has hung up, or has sent unexpected data, which would be read as the reply
@@ -254,37 +256,38 @@ class _Connection:
         return False
 
     def exchange(
-        self, request: bytes, calls: int, more: bool, deadline: float, hear: Callable[[], None]
+        self, request: bytes, calls: int, more: bool, deadline: float, on_reply: Callable[[], None]
     ) -> list[Reply]:
-        """Send a request that contains `calls` calls, and return the replies. Call `hear` when each call has
-        a reply, and at each further reply. Raises TimeoutError only before the first call of `hear`."""
+        """Send a request that contains `calls` calls, and return the replies. Call `on_reply` when each call
+        has a reply, and at each further reply. Raises TimeoutError only before the first call of
+        `on_reply`."""
         self.send(request, deadline)
         replies = [self.receive(deadline) for _ in range(calls)]
-        hear()
+        on_reply()
         if any(reply.continues for reply in (replies[:-1] if more else replies)):
             raise Unreachable("announced another reply to a call that takes one")
         size, end = 0, deadline + _ALL_REPLIES_SECONDS
         while replies[-1].continues:
             # An empty reply takes memory too.
-            size += len(memoryview(replies[-1].parameters)) + _REPLY_OVERHEAD
+            size += len(memoryview(replies[-1].parameters)) + _REPLY_OVERHEAD_BYTES
             give_way()
-            if size > _MAX_REPLIES:
-                raise Unreachable(f"sent replies of over {_MAX_REPLIES} bytes")
+            if size > _MAX_REPLIES_BYTES:
+                raise Unreachable(f"sent replies of over {_MAX_REPLIES_BYTES} bytes")
             try:
                 replies.append(self.receive(min(max(deadline, time.monotonic() + _NEXT_REPLY_SECONDS), end)))
             except TimeoutError as error:
                 raise Unreachable(str(error)) from error
-            hear()
+            on_reply()
         if len(self._buffer):
             raise Unreachable("sent more than one reply")
         return replies
 
     def send(self, request: bytes, deadline: float) -> None:
-        sent = 0
-        while sent < len(request):
+        sent_bytes = 0
+        while sent_bytes < len(request):
             self._wait_until(deadline)
             try:
-                sent += self._socket.send(memoryview(request)[sent:])
+                sent_bytes += self._socket.send(memoryview(request)[sent_bytes:])
             except (BrokenPipeError, ConnectionResetError) as error:
                 raise NotSent("hung up before the call was sent") from error
 
@@ -316,14 +319,14 @@ class _Connection:
 
     def _receive_bytes(self) -> bytes:
         data = self._socket.recv(self._read_size)
-        self._read_size = _LARGE_READ if len(data) >= _SMALL_READ else _SMALL_READ
+        self._read_size = _LARGE_READ_BYTES if len(data) >= _SMALL_READ_BYTES else _SMALL_READ_BYTES
         return data
 
     def close(self) -> None:
         self._socket.close()
 
     def _wait_until(self, deadline: float) -> None:
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError("no reply in time")
-        self._socket.settimeout(left)
+        self._socket.settimeout(remaining)

@@ -125,7 +125,7 @@ class Dispatcher:
 
     def __init__(self, identity: Identity, interfaces: Iterable[ServedInterface]) -> None:
         self._identity = identity
-        itself = ServedInterface(
+        own_interface = ServedInterface(
             _SERVICE,
             {
                 "GetInfo": Handler(NoParameters, self._get_info),
@@ -133,7 +133,7 @@ class Dispatcher:
             },
             lambda: _SERVICE_DESCRIPTION,
         )
-        self._interfaces = {interface.name: interface for interface in (itself, *interfaces)}
+        self._interfaces = {interface.name: interface for interface in (own_interface, *interfaces)}
 
     def replies(self, message: bytes, peer: Peer | None = None) -> Generator[bytes, None, None]:
         """Yield the replies to one call; nothing for a oneway call. An empty reply asks the server to check

@@ -21,18 +21,18 @@ T = TypeVar("T")
 MAX_CALL_BYTES = 1 << 20
 MAX_REPLY_BYTES = 96 << 20
 
-_CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
-_ROOT = 0
+_CREDENTIALS_FORMAT = struct.Struct("iII")  # struct ucred: process, user, group
+_ROOT_USER = 0
 #: A socket option of Linux 4.13, which neither socket(7) nor Python names. Python reads at most 1 KiB of an
 #: option.
 _SO_PEERGROUPS = 59
-_GROUP = struct.Struct("I")
+_GROUP_FORMAT = struct.Struct("I")
 _MAX_GROUPS = 256
 
 _NO_METHOD_ERRORS = ("org.varlink.service.MethodNotFound", "org.varlink.service.MethodNotImplemented")
 
 #: No parameters.
-NOTHING = msgspec.Raw(b"{}")
+NO_PARAMETERS = msgspec.Raw(b"{}")
 
 
 class ProtocolError(GatewayApiError):
@@ -48,7 +48,7 @@ class ErrorReply(GatewayApiError):
     received. `name` is the full name, such as `org.varlink.service.MethodNotFound`; `parameters` has the
     fields of the error."""
 
-    def __init__(self, name: str, parameters: msgspec.Raw = NOTHING) -> None:
+    def __init__(self, name: str, parameters: msgspec.Raw = NO_PARAMETERS) -> None:
         self.name = name
         self.parameters = parameters
         super().__init__(name)
@@ -68,7 +68,7 @@ class CallMessage(msgspec.Struct, omit_defaults=True):
     """Message of a client, with one call. `method` is the full name of the method, with the interface."""
 
     method: str
-    parameters: msgspec.Raw = NOTHING
+    parameters: msgspec.Raw = NO_PARAMETERS
     oneway: bool = False
     more: bool = False
     upgrade: bool = False
@@ -78,7 +78,7 @@ class Reply(msgspec.Struct, omit_defaults=True):
     """Message of a service, with one reply. `error` is the full name of an error. `continues` announces
     another reply."""
 
-    parameters: msgspec.Raw = NOTHING
+    parameters: msgspec.Raw = NO_PARAMETERS
     error: str | None = None
     continues: bool = False
 
@@ -89,8 +89,8 @@ class Reply(msgspec.Struct, omit_defaults=True):
         return self.parameters
 
 
-_calls = msgspec.json.Decoder(CallMessage)
-_replies = msgspec.json.Decoder(Reply)
+_call_decoder = msgspec.json.Decoder(CallMessage)
+_reply_decoder = msgspec.json.Decoder(Reply)
 _encoder = msgspec.json.Encoder()
 
 
@@ -104,18 +104,18 @@ def encode(message: CallMessage | Reply) -> bytes:
 
 def decode_call(message: bytes) -> CallMessage:
     """Decode a message to the call in it. Raises ProtocolError."""
-    call = _decode(_calls, message)
+    call = _decode(_call_decoder, message)
     if _starts_with(call.parameters, b"n"):
-        call.parameters = NOTHING
+        call.parameters = NO_PARAMETERS
     return call
 
 
 def decode_reply(message: bytes) -> Reply:
     """Decode a message to the reply in it. Raises ProtocolError, also for parameters that are not a JSON
     object in UTF-8, because HTTP clients get the parameters unchanged."""
-    reply = _decode(_replies, message)
+    reply = _decode(_reply_decoder, message)
     if _starts_with(reply.parameters, b"n"):
-        reply.parameters = NOTHING
+        reply.parameters = NO_PARAMETERS
     elif not _starts_with(reply.parameters, b"{"):
         raise ProtocolError("the parameters of a reply are no object")
     return reply
@@ -134,14 +134,14 @@ def _decode(decoder: msgspec.json.Decoder[T], message: bytes) -> T:
 
 
 class MessageBuffer:
-    """Buffer that splits a stream of bytes into messages. A message has at most `cap` bytes."""
+    """Buffer that splits a stream of bytes into messages. A message has at most `max_bytes` bytes."""
 
-    def __init__(self, cap: int) -> None:
-        self._cap = cap
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._buffer = bytearray()
         # Where the search for the next NUL continues: a message that comes in many pieces would otherwise be
         # searched from its start after each of them.
-        self._searched = 0
+        self._search_position = 0
 
     def __len__(self) -> int:
         return len(self._buffer)
@@ -152,21 +152,21 @@ class MessageBuffer:
 
     def has_message(self) -> bool:
         """Return True if the buffer contains a whole message."""
-        return self._buffer.find(0, self._searched) >= 0
+        return self._buffer.find(0, self._search_position) >= 0
 
     def next_message(self) -> bytes | None:
         """Return the next whole message without its NUL, or None if no whole message has arrived yet. Raises
         MessageTooLarge."""
-        end = self._buffer.find(0, self._searched)
+        end = self._buffer.find(0, self._search_position)
         size = len(self._buffer) if end < 0 else end
-        if size > self._cap:
-            raise MessageTooLarge(f"a message of over {self._cap} bytes")
+        if size > self._max_bytes:
+            raise MessageTooLarge(f"a message of over {self._max_bytes} bytes")
         if end < 0:
-            self._searched = size
+            self._search_position = size
             return None
         message = bytes(memoryview(self._buffer)[:end])
         del self._buffer[: end + 1]
-        self._searched = 0
+        self._search_position = 0
         return message
 
 
@@ -190,20 +190,22 @@ def check_peer(connection: socket.socket) -> Peer:
     All groups of the peer count: for a service in a separate user namespace (`PrivateUsers=`), all other
     users have the same number, but the service's own group has its real number.
     """
-    held = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    peer = Peer(*_CREDENTIALS.unpack(held))
-    if peer.user in (_ROOT, os.geteuid()) or os.getegid() in (peer.group, *_groups(connection)):
+    option_value = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS_FORMAT.size)
+    peer = Peer(*_CREDENTIALS_FORMAT.unpack(option_value))
+    if peer.user in (_ROOT_USER, os.geteuid()) or os.getegid() in (peer.group, *_read_groups(connection)):
         return peer
     raise UntrustedPeer(f"the peer is of user {peer.user} and group {peer.group}, which are not trusted")
 
 
-def _groups(connection: socket.socket) -> tuple[int, ...]:
+def _read_groups(connection: socket.socket) -> tuple[int, ...]:
     """Return the supplementary groups of the process at the other end. Return none for a process with more
     than 256 groups."""
     try:
-        held = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MAX_GROUPS * _GROUP.size)
+        option_value = connection.getsockopt(
+            socket.SOL_SOCKET, _SO_PEERGROUPS, _MAX_GROUPS * _GROUP_FORMAT.size
+        )
     except OSError as error:
         if error.errno != errno.ERANGE:
             raise
         return ()
-    return tuple(group for (group,) in _GROUP.iter_unpack(held))
+    return tuple(group for (group,) in _GROUP_FORMAT.iter_unpack(option_value))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway_contract.base.durable import is_unwritable
 from gateway_contract.base.errors import GatewayApiError
-from gateway_contract.base.process import max_clients
+from gateway_contract.base.process import compute_max_clients
 from gateway_contract.varlink.dispatcher import Dispatcher
 from gateway_contract.varlink.protocol import (
     MAX_CALL_BYTES,
@@ -26,10 +26,10 @@ from gateway_contract.varlink.protocol import (
 
 _log = logging.getLogger(__name__)
 
-_READ_SIZE = 64 << 10
+_READ_BYTES = 64 << 10
 _BACKLOG = 128
 #: Maximum bytes of a reply that the server holds back, to send it together with the next reply.
-_MAX_HELD_REPLY = 4096
+_MAX_HELD_REPLY_BYTES = 4096
 #: Enough for the connections of 64 workers. Each connection has a thread.
 _MAX_CONNECTIONS = 1024
 #: Seconds after which the server cuts off a client that does not read its reply, and so holds a thread.
@@ -38,7 +38,7 @@ _ACCEPT_PAUSE_SECONDS = 0.1
 #: Seconds without a new connection after which the server checks that the file of its socket exists.
 _CHECK_SECONDS = 1.0
 #: The socket is for its owner, and for the group of the clients.
-_MODE = 0o660
+_SOCKET_MODE = 0o660
 
 
 class AlreadyServed(GatewayApiError):
@@ -56,7 +56,7 @@ class Server:
     def __init__(self, path: Path, dispatcher: Dispatcher, *, waits: bool = False) -> None:
         self._path = path
         self._dispatcher = dispatcher
-        self._max_connections = max_clients(_MAX_CONNECTIONS)
+        self._max_connections = compute_max_clients(_MAX_CONNECTIONS)
         self._slots = threading.BoundedSemaphore(self._max_connections)
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class Server:
         #: The status of the socket's file, as this server made it.
         self._socket_file: os.stat_result | None = None
         #: The last logged reason why clients cannot connect.
-        self._fault: str | None = None
+        self._logged_fault: str | None = None
         try:
             self._bind()
         except OSError as error:
@@ -108,7 +108,7 @@ class Server:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
             except RuntimeError as error:
                 _log.error("cannot start a thread for a varlink connection, which is closed: %s", error)
-                self._drop(connection)
+                self._close_connection(connection)
 
     def close(self) -> None:
         """Stop listening and close every connection."""
@@ -126,11 +126,11 @@ class Server:
 
     def _bind(self) -> None:
         """Listen at the path. Raises AlreadyServed and OSError."""
-        listener, file = _listen(self._path)
+        listener, file_status = _listen(self._path)
         listener.settimeout(_CHECK_SECONDS)
         if self._listener is not None:
             self._listener.close()
-        self._listener, self._socket_file = listener, file
+        self._listener, self._socket_file = listener, file_status
 
     def _is_bound(self) -> bool:
         """Return True if the file at the path is the socket of this server. Raises OSError."""
@@ -153,12 +153,12 @@ class Server:
             except (AlreadyServed, OSError) as error:
                 self._report_fault(error)
             else:
-                self._fault = None
+                self._logged_fault = None
 
     def _report_fault(self, error: Exception) -> None:
         """Log why clients cannot connect, once for each reason."""
-        if self._fault != str(error):
-            self._fault = str(error)
+        if self._logged_fault != str(error):
+            self._logged_fault = str(error)
             _log.error("cannot bind the socket %s, clients cannot connect: %s", self._path, error)
 
     def _serve(self, connection: socket.socket) -> None:
@@ -167,7 +167,7 @@ class Server:
             connection.setsockopt(
                 socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_TIMEOUT_SECONDS, 0)
             )
-            self._answer_calls(connection, peer)
+            self._handle_calls(connection, peer)
         except (UntrustedPeer, ProtocolError) as error:
             _log.warning("refused a client of the varlink socket and closed its connection: %s", error)
         except (BrokenPipeError, ConnectionResetError) as error:
@@ -176,42 +176,42 @@ class Server:
         except OSError as error:
             _log.info("lost the varlink connection of a client: %s", error)
         finally:
-            self._drop(connection)
+            self._close_connection(connection)
 
-    def _drop(self, connection: socket.socket) -> None:
+    def _close_connection(self, connection: socket.socket) -> None:
         with self._lock:
             self._connections.discard(connection)
         connection.close()
         self._slots.release()
 
-    def _answer_calls(self, connection: socket.socket, peer: Peer) -> None:
+    def _handle_calls(self, connection: socket.socket, peer: Peer) -> None:
         buffer = MessageBuffer(MAX_CALL_BYTES)
-        while data := connection.recv(_READ_SIZE):
+        while data := connection.recv(_READ_BYTES):
             buffer.feed(data)
             #: Short replies that wait for the next reply, because the client has already sent another call.
-            held = b""
+            held_replies = b""
             try:
                 while (message := buffer.next_message()) is not None:
                     with closing(self._dispatcher.replies(message, peer)) as replies:
                         for reply in replies:
                             if not reply and _has_hung_up(connection):
                                 return
-                            if reply and len(reply) <= _MAX_HELD_REPLY and buffer.has_message():
-                                held += reply
+                            if reply and len(reply) <= _MAX_HELD_REPLY_BYTES and buffer.has_message():
+                                held_replies += reply
                             else:
-                                connection.sendall(held + reply)
-                                held = b""
+                                connection.sendall(held_replies + reply)
+                                held_replies = b""
             finally:
                 # The next call had no reply to carry the held replies.
-                if held:
-                    connection.sendall(held)
+                if held_replies:
+                    connection.sendall(held_replies)
 
 
 def _has_hung_up(connection: socket.socket) -> bool:
-    ended = select.poll()
+    poller = select.poll()
     # POLLHUP does not come for a client that has closed only its sending half.
-    ended.register(connection, 0)
-    return bool(ended.poll(0))
+    poller.register(connection, 0)
+    return bool(poller.poll(0))
 
 
 def _listen(path: Path) -> tuple[socket.socket, os.stat_result]:
@@ -220,23 +220,23 @@ def _listen(path: Path) -> tuple[socket.socket, os.stat_result]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     # The socket gets its path only when it listens: between bind and listen the kernel refuses clients, and
     # another server would take the socket for an abandoned one.
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary_path = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         _check_free(path)
         # A file of an earlier process with this number, which was killed.
-        aside.unlink(missing_ok=True)
-        listener.bind(str(aside))
+        temporary_path.unlink(missing_ok=True)
+        listener.bind(str(temporary_path))
         # Nobody can connect before `listen`. A umask would apply to all threads.
-        aside.chmod(_MODE)
+        temporary_path.chmod(_SOCKET_MODE)
         listener.listen(_BACKLOG)
-        file = aside.stat()
-        aside.rename(path)
+        file_status = temporary_path.stat()
+        temporary_path.rename(path)
     except BaseException:
         listener.close()
         with suppress(OSError):
-            aside.unlink(missing_ok=True)
+            temporary_path.unlink(missing_ok=True)
         raise
-    return listener, file
+    return listener, file_status
 
 
 def _check_free(path: Path) -> None:

@@ -22,22 +22,22 @@ from gateway_contract.varlink.client import Client, Unreachable, join_group_of
 from gateway_contract.varlink.protocol import ErrorReply
 
 #: Deadlines of a call, and of the first reply of a stream, which comes within 15 s.
-_CALL_SECONDS, _STREAM_SECONDS = 10.0, 20.0
+_CALL_TIMEOUT_SECONDS, _STREAM_TIMEOUT_SECONDS = 10.0, 20.0
 _SERVICE = "org.varlink.service"
 #: A method of no interface.
 _UNKNOWN_METHOD = "NoSuchMethod"
 #: Declaration of a method in an interface file, also with comments, which begin with #.
-_DECLARATION = re.compile(r"^\s*method\s+([A-Za-z][A-Za-z0-9]*)", re.MULTILINE)
+_DECLARATION_PATTERN = re.compile(r"^\s*method\s+([A-Za-z][A-Za-z0-9]*)", re.MULTILINE)
 _FIRST_PAGE = Page(10)
 #: Methods about one record, with the list that has the record, and the field that is the parameter.
-_LIST_OF_RECORD: dict[type[Method[Any]], tuple[type[Method[Any]], str]] = {
+_LISTS_BY_RECORD_METHOD: dict[type[Method[Any]], tuple[type[Method[Any]], str]] = {
     sessions.GetSession: (sessions.ListSessions, "id"),
     traffic.WatchTraffic: (sessions.ListSessions, "id"),
     jobs.GetJob: (jobs.ListJobs, "id"),
     configuration.GetArchivedRevision: (configuration.ListArchive, "revision"),
 }
 #: Parameters of other methods.
-_PARAMETERS: dict[type[Method[Any]], tuple[Any, ...]] = {
+_PARAMETERS_BY_METHOD: dict[type[Method[Any]], tuple[Any, ...]] = {
     configuration.ListChanges: (None, 0),
     configuration.CheckAccess: (("nobody",),),
     # The API replaces a name that nobody can have by an empty one.
@@ -90,7 +90,7 @@ def check(socket: Path) -> int:
     """
     try:
         join_group_of(socket)
-        with closing(Client(socket, timeout=_CALL_SECONDS)) as client:
+        with closing(Client(socket, timeout=_CALL_TIMEOUT_SECONDS)) as client:
             findings = check_core(client, socket)
     except (GatewayApiError, OSError) as error:
         sys.stderr.write(f"gateway-core check: {error}\n")
@@ -105,11 +105,13 @@ def check_core(client: Client, socket: Path) -> Findings:
     info = _introspect(client, "GetInfo", None, _Info)
     if CORE.name not in info.interfaces:
         raise CannotCheck(f"{info.product} has no interface {CORE.name}, only {', '.join(info.interfaces)}")
-    file = _introspect(client, "GetInterfaceDescription", {"interface": CORE.name}, _Description)
-    findings = Findings(f"{info.product} {info.version}", frozenset(_DECLARATION.findall(file.description)))
+    interface_file = _introspect(client, "GetInterfaceDescription", {"interface": CORE.name}, _Description)
+    findings = Findings(
+        f"{info.product} {info.version}", frozenset(_DECLARATION_PATTERN.findall(interface_file.description))
+    )
     _check_unknown_method(client, findings)
     replies: dict[type[Method[Any]], Any] = {}
-    absent: set[str] = set()
+    unknown_methods: set[str] = set()
     for call in make_calls(replies):
         kind, name = type(call), type(call).__name__
         if name not in findings.declared:
@@ -120,7 +122,7 @@ def check_core(client: Client, socket: Path) -> Findings:
             _check_version(replies[kind], socket, before)
         except ErrorReply as error:
             if error.is_unknown_method:
-                absent.add(name)
+                unknown_methods.add(name)
             else:
                 findings.wrong[name] = f"it replies with the error {error.name}"
         except (Unreachable, msgspec.MsgspecError, RecursionError, CannotCheck) as error:
@@ -129,7 +131,7 @@ def check_core(client: Client, socket: Path) -> Findings:
             findings.checked.append(name)
     for method in CORE.methods:
         name = method.__name__
-        if name not in findings.declared or name in absent:
+        if name not in findings.declared or name in unknown_methods:
             (findings.required if method in REQUIRED else findings.optional).append(name)
     return findings
 
@@ -140,13 +142,13 @@ def make_calls(replies: Mapping[type[Method[Any]], Any]) -> Iterator[Method[Any]
     for method in CORE.methods:
         if issubclass(method, Command):
             continue
-        if method in _LIST_OF_RECORD:
-            lists, field = _LIST_OF_RECORD[method]
-            found = getattr(replies.get(lists), list_field(lists), ())
-            if found:
-                yield method(getattr(found[0], field))
-        elif method in _PARAMETERS:
-            yield method(*_PARAMETERS[method])
+        if method in _LISTS_BY_RECORD_METHOD:
+            list_method, field = _LISTS_BY_RECORD_METHOD[method]
+            records = getattr(replies.get(list_method), list_field(list_method), ())
+            if records:
+                yield method(getattr(records[0], field))
+        elif method in _PARAMETERS_BY_METHOD:
+            yield method(*_PARAMETERS_BY_METHOD[method])
         elif issubclass(method, PagedMethod):
             yield method(page=_FIRST_PAGE)
         # Methods that change something without a Command require parameters.
@@ -165,10 +167,12 @@ def format_findings(findings: Findings) -> Iterator[str]:
     if findings.optional:
         yield f"Missing, and optional: {', '.join(findings.optional)}."
         yield "The API responds 501 to requests that require one of them, and does without them elsewhere."
-    done = {*findings.checked, *findings.wrong, *findings.required, *findings.optional}
-    if uncalled := [method.__name__ for method in CORE.methods if method.__name__ not in done]:
+    reported_methods = {*findings.checked, *findings.wrong, *findings.required, *findings.optional}
+    if uncalled_methods := [
+        method.__name__ for method in CORE.methods if method.__name__ not in reported_methods
+    ]:
         reason = "they change something, or there is no record"
-        yield f"Declared, and not called, since {reason}: {', '.join(uncalled)}."
+        yield f"Declared, and not called, since {reason}: {', '.join(uncalled_methods)}."
     yield f"This core {'can' if findings.is_usable else 'cannot'} stand behind the API."
 
 
@@ -198,7 +202,7 @@ def _read_reply(client: Client, call: Method[Any]) -> Any:
     msgspec.MsgspecError and CannotCheck."""
     kind = type(call)
     if kind.streams:
-        with closing(client.stream(CORE.method(kind), call, silence=_STREAM_SECONDS)) as replies:
+        with closing(client.stream(CORE.method(kind), call, silence=_STREAM_TIMEOUT_SECONDS)) as replies:
             return msgspec.json.decode(next(replies), type=reply_of(kind))
     reply = msgspec.json.decode(client.call(CORE.method(kind), call), type=reply_of(kind))
     if isinstance(call, PagedMethod) and call.page is not None:

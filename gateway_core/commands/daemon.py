@@ -19,8 +19,14 @@ import click
 
 from gateway_contract.base import logs
 from gateway_contract.base.errors import GatewayApiError, StepFailed
-from gateway_contract.base.process import Watchdog, has_signal, keep_loaded, notify, raise_descriptor_limit
-from gateway_contract.base.variables import log_style
+from gateway_contract.base.process import (
+    Watchdog,
+    keep_loaded,
+    notify,
+    raise_descriptor_limit,
+    wait_for_signal,
+)
+from gateway_contract.base.variables import read_log_style
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.interface import CORE
 from gateway_contract.core.sessions import GetHealth
@@ -110,7 +116,7 @@ def serve(
         changes = ChangeLog(configuration / "changes", name)
         workspace.follow_notes(changes.add_once)
         journal = Journal(secrets.token_hex(8))
-        gateway = open_gateway(workspace.in_force, journal, clock)
+        gateway = open_gateway(workspace.effective_configuration, journal, clock)
         workspace.set_gateway(gateway.preview_impact, gateway.freeze_sessions, gateway.apply_in_kernel)
         # A restart applies the configuration, which is on disk.
         workspace.follow(
@@ -120,7 +126,7 @@ def serve(
         )
         # Before the gateway runs: its sessions must not start with a configuration that is to be undone. Only
         # after the gateway exists: it ends the sessions that started with that configuration.
-        _try(workspace.return_if_due, _DEADLINE_FAILED)
+        _try_and_log(workspace.return_if_due, _DEADLINE_FAILED)
         service = CoreService(gateway, journal, workspace, changes, clock)
         interface = service.interface(Jobs(configuration / "jobs", clock))
         server = Server(socket, Dispatcher(IDENTITY, [interface]))
@@ -129,24 +135,24 @@ def serve(
     except (GatewayApiError, OSError) as error:
         _log.critical("cannot start the core daemon: %s", error)
         return 1
-    found = len(gateway.sessions)
+    session_count = len(gateway.sessions)
     keep_loaded()
     run_gateway = _exit_on_failure(gateway.run, "the gateway has stopped, the core exits")
     # Each on its own: a service that refuses must not delay the return to the former configuration.
     keep_deadline = partial(_repeat, workspace.return_if_due, _DEADLINE_FAILED)
-    keep_rates = partial(_repeat, service.rates.return_due, _RATES_FAILED)
+    keep_rates = partial(_repeat, service.rates.restore_due_rates, _RATES_FAILED)
     keep_services = partial(_repeat, workspace.apply_running, _SERVICES_FAILED)
     for run in (server.serve_forever, run_gateway, keep_deadline, keep_rates, keep_services):
         threading.Thread(target=run, daemon=True).start()
-    _log.info("serving %d sessions at %s", found, socket)
+    _log.info("serving %d sessions at %s", session_count, socket)
     if address := os.environ.get("NOTIFY_SOCKET"):
         notify(address)
-    _wait_for(signals, socket)
+    _serve_until_signal(signals, socket)
     server.close()
     return 0
 
 
-def _wait_for(signals: set[signal.Signals], socket: Path) -> None:
+def _serve_until_signal(signals: set[signal.Signals], socket: Path) -> None:
     """Wait for one of the signals. Meanwhile, call the core at its own socket, as the API does, and report
     each reply to the watchdog of systemd: a core with a lock that is never released does not reply."""
     watchdog = Watchdog.of(os.environ)
@@ -154,7 +160,7 @@ def _wait_for(signals: set[signal.Signals], socket: Path) -> None:
         signal.sigwait(signals)
         return
     client = Client(socket, timeout=watchdog.pause)
-    while not has_signal(signals, watchdog.pause):
+    while not wait_for_signal(signals, watchdog.pause):
         try:
             client.call(_HEALTH_METHOD)
         except Unreachable as error:
@@ -172,22 +178,22 @@ def _set_time(socket: Path, version: int) -> None:
 
 def _start_log() -> None:
     # In the format of the API, by the same variables. A bad value must not stop the gateway.
-    format, level, wrong = log_style(os.environ)
+    format, level, setting_error = read_log_style(os.environ)
     logs.install(format)
     logging.getLogger().setLevel(level)
-    if wrong is not None:
-        _log.error("%s; the log uses the default format and level", wrong)
+    if setting_error is not None:
+        _log.error("%s; the log uses the default format and level", setting_error)
 
 
 def _repeat(act: Callable[[], object], failure: str) -> None:
     while True:
         began = time.monotonic()
-        is_done = _try(act, failure)
+        is_done = _try_and_log(act, failure)
         # At least as long as the failed attempt: it kept commits from the configuration.
         time.sleep(_CHECK_SECONDS if is_done else max(_RETRY_SECONDS, time.monotonic() - began))
 
 
-def _try(act: Callable[[], object], failure: str) -> bool:
+def _try_and_log(act: Callable[[], object], failure: str) -> bool:
     """Call a function. Return True if the function succeeds. Otherwise log the failure, and return False."""
     try:
         act()
@@ -204,9 +210,9 @@ def _exit_on_failure(run: Callable[P, None], failure: str) -> Callable[P, None]:
     """Return a function that ends the process when `run` fails: a gateway that has stopped but still replies
     is worse than no gateway."""
 
-    def guarded(*arguments: P.args, **more: P.kwargs) -> None:
+    def guarded(*arguments: P.args, **keywords: P.kwargs) -> None:
         try:
-            run(*arguments, **more)
+            run(*arguments, **keywords)
         except BaseException:  # noqa: BLE001 - it ends the process
             _log.exception(failure)
             os._exit(1)

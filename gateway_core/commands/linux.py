@@ -43,11 +43,11 @@ from gateway_core.gateways.linux.program import CommitLimits
 
 #: The file with which the unit of the core begins, and the users that gateway-api-setup made for it.
 _FIRST_CONFIGURATION, _FIRST_USERS = ETC / "first-configuration.json", ETC / "first-users.json"
-_FRR = FrrFolders()
-_FRR_SECONDS = 30.0
+_FRR_FOLDERS = FrrFolders()
+_FRR_TIMEOUT_SECONDS = 30.0
 
 #: The option of each value that is the operator's, by the beginning of its path in the configuration.
-_OPTION_OF_PATH = {
+_OPTIONS_BY_PATH = {
     "interfaces.trunks": "--trunk",
     "interfaces.uplinks": "--uplink",
     "cgnat.handoff_interface": "--uplink",
@@ -127,18 +127,18 @@ def set_up(
     GatewayApiError and OSError.
     """
     if options.frr == "remove":
-        _leave_frr(root)
+        _remove_from_frr(root)
         return True
     first, state = _join_root(root, _FIRST_CONFIGURATION), _join_root(root, CONFIGURATION / "state.json")
     exists = first.exists() or state.exists()
     if exists:
         ask = None
     options = _complete_options(options, root, ask, all_required=not exists)
-    served = map_types_to_sources(options.source)
+    sources_by_type = map_types_to_sources(options.source)
     address = _choose_api_address(options.api_address, ask, management)
     text = "" if exists else _make_first_configuration(options, hostname, _join_root(root, _FIRST_USERS))
     for type in _VLAN_PROFILES:
-        click.echo(f"Source of {type} sessions: {served.get(type, 'none is installed or named')}")
+        click.echo(f"Source of {type} sessions: {sources_by_type.get(type, 'none is installed or named')}")
     has_frr = _decide_on_frr(options.frr, root)
     missing = list(find_missing_requirements(root, [*options.trunk, *options.uplink], options.source))
     for requirement in missing:
@@ -155,11 +155,15 @@ def set_up(
         durable.replace(first, text.encode(), mode=0o644)
         click.echo(f"{first} is written.")
     if address is not None:
-        _listen_at(address, _join_root(root, _SETTINGS_FILE), hostname)
+        _set_listen_address(address, _join_root(root, _SETTINGS_FILE), hostname)
     default = map_types_to_sources(choose_sources(root))
-    if others := {default[type] for type, name in served.items() if default.get(type, name) != name}:
-        named = " ".join(f"--source {name}" for name in options.source)
-        click.echo(f"gateway-core linux takes {', '.join(others)} unless its unit says {named}.")
+    if default_sources := {
+        default[type] for type, name in sources_by_type.items() if default.get(type, name) != name
+    }:
+        option_list = " ".join(f"--source {name}" for name in options.source)
+        click.echo(
+            f"gateway-core linux takes {', '.join(default_sources)} unless its unit says {option_list}."
+        )
     is_ready = has_frr and not missing
     click.echo("The gateway can start." if is_ready else "Something is missing: run this again afterwards.")
     return is_ready
@@ -178,71 +182,75 @@ def _find_management_address() -> str | None:
     return None
 
 
-def _choose_api_address(given: str, ask: Ask | None, management: str | None) -> str | None:
+def _choose_api_address(address_text: str, ask: Ask | None, management: str | None) -> str | None:
     """Return the address at which the API listens, `_ALL_ADDRESSES`, or None if the operator makes no choice.
     Raises CannotSetUp."""
-    if not given and ask is not None and management is not None:
+    if not address_text and ask is not None and management is not None:
         for_all = f"{_ALL_ADDRESSES} for each of the gateway"
-        given = ask(f"Address at which the API listens ({for_all}) [{management}]: ").strip() or management
-    if given in {"", _ALL_ADDRESSES}:
-        return given or None
+        address_text = (
+            ask(f"Address at which the API listens ({for_all}) [{management}]: ").strip() or management
+        )
+    if address_text in {"", _ALL_ADDRESSES}:
+        return address_text or None
     try:
-        family = socket.AF_INET6 if ip_address(given).version == 6 else socket.AF_INET
+        family = socket.AF_INET6 if ip_address(address_text).version == 6 else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as listener:
-            listener.bind((given, 0))
+            listener.bind((address_text, 0))
     except (ValueError, OSError) as error:
         reason = f"must be {_ALL_ADDRESSES} or an address of this machine"
         raise CannotSetUp(f"--api-address: {reason}") from error
-    return given
+    return address_text
 
 
-def _listen_at(address: str, settings: Path, hostname: str) -> None:
+def _set_listen_address(address: str, settings: Path, hostname: str) -> None:
     """Set the API's address in the settings file, and keep the port. Raises OSError."""
     default = value({}, _BIND_VARIABLE)
     # A comment may have bytes of another character set.
     text = settings.read_bytes().decode(errors="surrogateescape") if settings.exists() else ""
     # Of several, systemd takes the last one. It ignores blanks and quotes (systemd.exec(5)).
-    held = list(re.finditer(rf"^[ \t]*{_BIND_VARIABLE}=(.*)$", text, re.MULTILINE))
-    bind = (held[-1][1].strip(" \t\"'") if held else "") or default
+    matches = list(re.finditer(rf"^[ \t]*{_BIND_VARIABLE}=(.*)$", text, re.MULTILINE))
+    bind = (matches[-1][1].strip(" \t\"'") if matches else "") or default
     host, port = default.rpartition(":")[0], bind.rpartition(":")[2]
     if address != _ALL_ADDRESSES:
         host = f"[{address}]" if ":" in address else address
     line = f"{_BIND_VARIABLE}={host}:{port}"
     if line != f"{_BIND_VARIABLE}={bind}":
-        place = held[-1] if held else re.search(rf"^#{_BIND_VARIABLE}=.*$", text, re.MULTILINE)
+        place = matches[-1] if matches else re.search(rf"^#{_BIND_VARIABLE}=.*$", text, re.MULTILINE)
         if place:
-            changed = f"{text[: place.start()]}{line}{text[place.end() :]}"
+            new_text = f"{text[: place.start()]}{line}{text[place.end() :]}"
         else:
             end = "\n" if text and not text.endswith("\n") else ""
-            changed = f"{text}{end}{line}\n"
-        durable.replace(settings, changed.encode(errors="surrogateescape"), mode=0o600)
+            new_text = f"{text}{end}{line}\n"
+        durable.replace(settings, new_text.encode(errors="surrogateescape"), mode=0o600)
         click.echo(f"{settings} has {line}. Then: systemctl restart gateway-api")
     if address != _ALL_ADDRESSES:
         click.echo(f"Log in at https://{hostname}:{port}, or by a certificate that has the address.")
 
 
-def _find_frr(root: Path) -> tuple[FrrFolders, str]:
+def _read_frr(root: Path) -> tuple[FrrFolders, str]:
     """Return the folders of FRR, and the part of FRR's configuration that the gateway wrote last. Raises
     OSError."""
-    folders = FrrFolders(*(_join_root(root, getattr(_FRR, each.name)) for each in fields(_FRR)))
-    placed = _join_root(root, SERVICES / "frr.conf")
-    return folders, placed.read_text(errors="replace") if placed.exists() else ""
+    folders = FrrFolders(
+        *(_join_root(root, getattr(_FRR_FOLDERS, each.name)) for each in fields(_FRR_FOLDERS))
+    )
+    gateway_part = _join_root(root, SERVICES / "frr.conf")
+    return folders, gateway_part.read_text(errors="replace") if gateway_part.exists() else ""
 
 
-def _leave_frr(root: Path) -> None:
+def _remove_from_frr(root: Path) -> None:
     """Remove the gateway's part from the configuration of a running FRR, until the core starts again. Raises
     GatewayApiError and OSError."""
-    folders, placed = _find_frr(root)
-    limits = CommitLimits.of(_FRR_SECONDS, _FRR_SECONDS)
-    changes = FrrConfiguration(folders, limits).apply("", placed) if placed else None
+    folders, gateway_part = _read_frr(root)
+    limits = CommitLimits.of(_FRR_TIMEOUT_SECONDS, _FRR_TIMEOUT_SECONDS)
+    changes = FrrConfiguration(folders, limits).apply("", gateway_part) if gateway_part else None
     click.echo("FRR has nothing of the gateway any more." if changes else "FRR had nothing of the gateway.")
 
 
 def _decide_on_frr(decision: str | None, root: Path) -> bool:
     """Apply the operator's decision about a BGP instance of FRR that is not the gateway's. Return False if
     there is such an instance and no decision. Raises OSError."""
-    folders, placed = _find_frr(root)
-    lines = find_foreign_bgp(folders, placed)
+    folders, gateway_part = _read_frr(root)
+    lines = find_foreign_bgp(folders, gateway_part)
     click.echo("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
     if not lines:
         return True
@@ -285,12 +293,14 @@ def _complete_options(
         "range": "Addresses of subscribers, such as 100.64.0.0/10: ",
     }
     options = replace(options, source=tuple(options.source or choose_sources(root)))
-    absent = [name for name in questions if not getattr(options, name) and (all_required or name == "source")]
-    if absent and ask is None:
-        named = ", ".join(f"--{name}" for name in absent)
-        raise CannotSetUp(f"{named}: required without a terminal")
+    missing_names = [
+        name for name in questions if not getattr(options, name) and (all_required or name == "source")
+    ]
+    if missing_names and ask is None:
+        option_list = ", ".join(f"--{name}" for name in missing_names)
+        raise CannotSetUp(f"{option_list}: required without a terminal")
     answers: dict[str, Any] = {}
-    for name in absent:
+    for name in missing_names:
         words: list[str] = []
         while ask is not None and not words:
             words = ask(questions[name]).replace(",", " ").split()
@@ -307,7 +317,7 @@ def _make_first_configuration(options: SetupOptions, hostname: str, users: Path)
     if not users.exists():
         raise CannotSetUp(f"the first user of the API is missing in {users}: run gateway-api-setup")
     trunks, uplinks = list(options.trunk), list(options.uplink)
-    served = map_types_to_sources(options.source)
+    sources_by_type = map_types_to_sources(options.source)
     document: dict[str, Any] = {
         "system": {"hostname": hostname},
         "interfaces": {"trunks": trunks, "uplinks": uplinks},
@@ -327,7 +337,7 @@ def _make_first_configuration(options: SetupOptions, hostname: str, users: Path)
             "vlan_profiles": [
                 {"name": type, "type": type, "outer_vlan_range": None, **profile}
                 for type, profile in _VLAN_PROFILES.items()
-                if type in served
+                if type in sources_by_type
             ],
             # A VLAN with pppoe-server costs a process, so a flood must not get thousands.
             "rate_limits": {"vlans_per_second": 20, "burst": 200, "max_vlans": 1000},
@@ -337,11 +347,13 @@ def _make_first_configuration(options: SetupOptions, hostname: str, users: Path)
         "api": {"enabled": True, "token_lifetime": 3600, "users": []},
     }
     try:
-        made = RunningConfiguration.make_first(document, users)
+        first_configuration = RunningConfiguration.make_first(document, users)
     except Invalid as error:
-        broken = (f"{_find_option(problem.path)}: {problem.message}" for problem in error.problems)
-        raise CannotSetUp("; ".join(dict.fromkeys(broken))) from error
-    if served.get("pppoe") == "pppoe-server" and not SharedRange.of(made.sections).find_free_block(()):
+        broken_rules = (f"{_find_option(problem.path)}: {problem.message}" for problem in error.problems)
+        raise CannotSetUp("; ".join(dict.fromkeys(broken_rules))) from error
+    if sources_by_type.get("pppoe") == "pppoe-server" and not SharedRange.of(
+        first_configuration.sections
+    ).find_free_block(()):
         raise CannotSetUp(
             f"--range: too small: pppoe-server has {MAX_BLOCK_SIZE} addresses of it for each VLAN"
         )
@@ -350,7 +362,7 @@ def _make_first_configuration(options: SetupOptions, hostname: str, users: Path)
 
 def _find_option(path: str) -> str:
     """Return the option that sets a path of the configuration, or the path itself if no option sets it."""
-    return next((option for start, option in _OPTION_OF_PATH.items() if path.startswith(start)), path)
+    return next((option for start, option in _OPTIONS_BY_PATH.items() if path.startswith(start)), path)
 
 
 def _join_root(root: Path, path: Path) -> Path:

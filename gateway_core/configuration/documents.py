@@ -40,7 +40,7 @@ from gateway_contract.configuration import (
 from gateway_contract.core.configuration import Edit, EditedValue
 from gateway_core.configuration.rules import ABSENT, check_staged, explain_removal, get_key, is_removable
 
-_FLAGS = {"true": True, "false": False}
+_FLAG_VALUES = {"true": True, "false": False}
 _MAX_INTEGER_LENGTH = 20
 
 
@@ -139,13 +139,13 @@ def _collect_values(document: dict[str, Any]) -> tuple[dict[Segments, str], dict
     def collect(value: Any, field: Field, path: Segments) -> None:
         parts: list[tuple[str, Any, Field]] = []
         if isinstance(value, dict) and field.members:
-            parts = [(name, held, field.below(name)) for name, held in value.items()]
+            parts = [(name, member, field.below(name)) for name, member in value.items()]
         elif isinstance(value, list) and field.key is not None:
             parts = [(item[field.key], item, field.item) for item in value]
             if value:
                 orders[path] = [key for key, _, _ in parts]
-        for name, held, below in parts:
-            collect(held, below, (*path, PathSegment(name)))
+        for name, member, below in parts:
+            collect(member, below, (*path, PathSegment(name)))
         if not parts and path:
             values[path] = _encode(value)
 
@@ -187,43 +187,45 @@ def _merge_members(
 ) -> dict[str, Any]:
     merged = {}
     for name in dict.fromkeys((*ours, *theirs)):
-        one, two, three = (side.get(name, ABSENT) for side in (base, ours, theirs))
-        merged[name] = _merge(one, two, three, fields.get(name, UNKNOWN))
+        base_value, our_value, their_value = (side.get(name, ABSENT) for side in (base, ours, theirs))
+        merged[name] = _merge(base_value, our_value, their_value, fields.get(name, UNKNOWN))
     return {name: value for name, value in merged.items() if value is not ABSENT}
 
 
-def unmask(document: dict[str, Any], known: dict[str, Any], where: str = "that runs here") -> dict[str, Any]:
-    """Return a copy of any JSON in which each mask is replaced by the secret of the `known` document. The
-    items of keyed lists are found by their keys. `where` describes the known document in the error. Raises
+def unmask(
+    document: dict[str, Any], secret_source: dict[str, Any], where: str = "that runs here"
+) -> dict[str, Any]:
+    """Return a copy of any JSON in which each mask is replaced by the secret of the document `secret_source`.
+    The items of keyed lists are found by their keys. `where` describes the secret source in the error. Raises
     Invalid for a mask that has no such secret, because a mask must never become a value."""
     missing: list[str] = []
-    made: dict[str, Any] = _unmask(document, known, ROOT, "", missing)
+    result: dict[str, Any] = _unmask(document, secret_source, ROOT, "", missing)
     if missing:
         rule = f"must be a value: the mask hides nothing {where}"
         raise InvalidDocument(document, [Problem(path, "invalid", rule) for path in missing[:MAX_PROBLEMS]])
-    return made
+    return result
 
 
-def _unmask(value: Any, known: Any, field: Field, path: str, missing: list[str]) -> Any:
-    """Unmask a value of a document. `known` is the same value in the known document, or None if that document
-    does not have the value. Values that are not in the definition stay unchanged."""
+def _unmask(value: Any, secret_source: Any, field: Field, path: str, missing: list[str]) -> Any:
+    """Unmask a value of a document. `secret_source` is the same value in the document with the secrets, or
+    None if that document does not have the value. Values that are not in the definition stay unchanged."""
     if field.members and isinstance(value, dict):
-        members = known if isinstance(known, dict) else {}
+        members = secret_source if isinstance(secret_source, dict) else {}
         return {
-            name: _unmask(held, members.get(name), field.below(name), f"{path}.{name}".lstrip("."), missing)
-            for name, held in value.items()
+            name: _unmask(member, members.get(name), field.below(name), f"{path}.{name}".lstrip("."), missing)
+            for name, member in value.items()
         }
     if field.item is not UNKNOWN and isinstance(value, list):
         key = field.key
-        items = {item[key]: item for item in known or ()} if key else {}
+        items = {item[key]: item for item in secret_source or ()} if key else {}
         return [
             _unmask(item, items.get(get_key(item, key)), field.item, f"{path}.{number}", missing)
             for number, item in enumerate(value)
         ]
     if field is UNKNOWN or value != MASK:
         return value
-    if isinstance(known, str) and field.secret:
-        return known
+    if isinstance(secret_source, str) and field.secret:
+        return secret_source
     missing.append(path)
     return value
 
@@ -253,10 +255,10 @@ class OperationRefused(GatewayApiError):
 def edit(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[str, Any], list[EditedValue]]:
     """Apply operations to a copy of the document, in order. Return the copy, and the change that each
     operation made. Raises OperationRefused."""
-    made, values = copy.deepcopy(document), []
+    result, values = copy.deepcopy(document), []
     for number, operation in enumerate(operations):
         try:
-            walk = _Walk(made, operation.path)
+            walk = _PathWalk(result, operation.path)
             before, after = (
                 walk.set(operation.value) if operation.action == "set" else (walk.delete(), ABSENT)
             )
@@ -266,16 +268,16 @@ def edit(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[str
         values.append(
             EditedValue(walk.text, _encode_masked(walk.path, before), _encode_masked(walk.path, after))
         )
-    return made, values
+    return result, values
 
 
 def prepare_replacement(document: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
     """Return a whole document that can replace the candidate: each mask is replaced by the candidate's
     secret. Raises Invalid."""
-    made = unmask(document, candidate, "in the candidate")
-    if problems := check_staged(ROOT, made, "", candidate):
-        raise InvalidDocument(made, problems)
-    return made
+    result = unmask(document, candidate, "in the candidate")
+    if problems := check_staged(ROOT, result, "", candidate):
+        raise InvalidDocument(result, problems)
+    return result
 
 
 def _encode_masked(path: Sequence[PathSegment], value: Any) -> str | None:
@@ -284,7 +286,7 @@ def _encode_masked(path: Sequence[PathSegment], value: Any) -> str | None:
     return msgspec.json.encode(mask_secrets(value, field_at(tuple(path)))).decode()
 
 
-class _Walk:
+class _PathWalk:
     """Walk along a path to a value in a document, for one change. The walk replaces the indexes of list items
     in `path` by keys."""
 
@@ -387,13 +389,13 @@ class _Walk:
         name, below = self._find_member()
         # A copy: a later operation may change a part of it. After the check, which limits the depth of a
         # copy.
-        made = copy.deepcopy(_convert(below, value, self.text))
-        if name == self._field.own_key and self._holder.get(name) not in (None, made):
+        result = copy.deepcopy(_convert(below, value, self.text))
+        if name == self._field.own_key and self._holder.get(name) not in (None, result):
             # The new value could be the key of another item.
             raise self._make_error("is the key of its item: delete that, and set another")
         before = self._holder.get(name, ABSENT)
-        self._holder[name] = made
-        return before, made
+        self._holder[name] = result
+        return before, result
 
     def _set_item(self, value: Any) -> tuple[Any, Any]:
         segment, key, place = self._segment, self._field.key, self._find_item()
@@ -401,17 +403,17 @@ class _Walk:
             raise self._make_error("must end in an index")
         if place is None and segment.index not in (None, len(self._holder)):
             raise self._make_error(f"must be an index up to {len(self._holder)}, which appends")
-        made = copy.deepcopy(_convert(self._field.item, value, self.text))
+        result = copy.deepcopy(_convert(self._field.item, value, self.text))
         if key is not None:
             if segment.index is None:
-                made = {key: segment.text, **made}
-            self._check_key(key, made, segment, place)
+                result = {key: segment.text, **result}
+            self._check_key(key, result, segment, place)
         before = ABSENT if place is None else self._holder[place]
         # An assignment to an empty slice at the end appends.
         place = len(self._holder) if place is None else place
-        self._holder[place : place + 1] = [made]
+        self._holder[place : place + 1] = [result]
         self._name_item(place)
-        return before, made
+        return before, result
 
     def _check_key(self, key: str, item: dict[str, Any], segment: PathSegment, place: int | None) -> None:
         path = f"{self.text}.{key}"
@@ -431,12 +433,12 @@ class _Walk:
     def _make_ambiguity_error(self, keys: Sequence[str], index: int) -> Invalid:
         """Return the error for a segment that is an index, and also a key in the same list."""
         above, text = self.path[: self._depth], self._segment.text
-        found = f"{text} is an index here, and also the key of an item, "
-        found += format_path((*above, PathSegment(text)))
+        message = f"{text} is an index here, and also the key of an item, "
+        message += format_path((*above, PathSegment(text)))
         if index < len(keys):
-            found += f"; at the index is {format_path((*above, PathSegment(keys[index])))}"
+            message += f"; at the index is {format_path((*above, PathSegment(keys[index])))}"
         return self._make_error(
-            f"{found}: write the key, in quotes; in a shell, put single quotes around the path"
+            f"{message}: write the key, in quotes; in a shell, put single quotes around the path"
         )
 
 
@@ -459,7 +461,7 @@ def _parse_text(field: Field, text: str) -> Any:
     if field.nullable and text == "null" and not is_removable(field):
         return None
     if isinstance(kind, Flag):
-        return _FLAGS.get(text.lower(), text)
+        return _FLAG_VALUES.get(text.lower(), text)
     if isinstance(kind, Seconds):
         with suppress(ValueError):
             return parse_duration(text)

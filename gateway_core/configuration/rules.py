@@ -37,41 +37,41 @@ def load(document: dict[str, Any]) -> Configuration:
 
 def load_section(name: str, value: Any) -> Any:
     """Check one section of a document, and return its typed values. Raises Invalid."""
-    check = _Check()
-    loaded = check.load(ROOT.members[name], value, name)
+    check = _ValueCheck()
+    typed_value = check.load(ROOT.members[name], value, name)
     check.raise_problems()
-    return loaded
+    return typed_value
 
 
 def load_with_violations(document: dict[str, Any]) -> tuple[Configuration, list[Problem]]:
     """Check a document. Return its typed values, and the strict rules that the document breaks. Raises
     Invalid for any other problem."""
-    check = _Check()
+    check = _ValueCheck()
     configuration = check.load(ROOT, document, "")
     check.raise_problems()
     return configuration, check.violations
 
 
 def find_problems(
-    document: dict[str, Any], known: Any = ABSENT
+    document: dict[str, Any], present_value: Any = ABSENT
 ) -> tuple[Configuration | None, list[Problem]]:
     """Check a new document. Return its typed values, or None if it has no valid values, and its problems. The
-    document may break a strict rule with a value that is also in the `known` document."""
-    check = _Check()
-    configuration = check.load(ROOT, document, "", known)
+    document may break a strict rule with a value that is also in the document `present_value`."""
+    check = _ValueCheck()
+    configuration = check.load(ROOT, document, "", present_value)
     return configuration, check.problems + check.violations
 
 
-def check_staged(field: Field, value: Any, path: str, known: Any = ABSENT) -> list[Problem]:
+def check_staged(field: Field, value: Any, path: str, present_value: Any = ABSENT) -> list[Problem]:
     """Return the problems of a value that is to be staged. Until the commit, fields may be missing, and rules
-    between values may be broken. `known` is the present value in the candidate, which may break a strict rule
+    between values may be broken. `present_value` is the value in the candidate, which may break a strict rule
     that a newer version added."""
-    check = _Check(is_staged=True)
-    check.load(field, value, path, known)
+    check = _ValueCheck(is_staged=True)
+    check.load(field, value, path, present_value)
     return (check.problems + check.violations)[:MAX_PROBLEMS]
 
 
-class _Check:
+class _ValueCheck:
     """Check of one JSON value, which collects problems, and broken strict rules as `violations`."""
 
     def __init__(self, is_staged: bool = False) -> None:
@@ -83,7 +83,7 @@ class _Check:
         if self.problems:
             raise Invalid(*self.problems[:MAX_PROBLEMS])
 
-    def load(self, field: Field, value: Any, path: str, known: Any = ABSENT) -> Any:
+    def load(self, field: Field, value: Any, path: str, present_value: Any = ABSENT) -> Any:
         """Return the typed value. After a problem, the returned value has no meaning."""
         if value is None:
             if not field.nullable:
@@ -92,27 +92,32 @@ class _Check:
         if self._is_staged and value == MASK:
             return self._add(path, "must be a value, not the mask that hides one")
         if isinstance(field.kind, Object):
-            return self._load_object(field.kind, value, path, known)
+            return self._load_object(field.kind, value, path, present_value)
         if isinstance(field.kind, ListOf):
-            return self._load_list(field.kind, value, path, known)
-        loaded = None
+            return self._load_list(field.kind, value, path, present_value)
+        typed_value = None
         try:
-            loaded = field.kind.load(value)
+            typed_value = field.kind.load(value)
         except ValueError as error:
             self._add(path, *error.args)
-        if value != known:
+        if value != present_value:
             self.violations += [Problem(path, "invalid", rule) for rule in _find_violations(field, value)]
-        return loaded
+        return typed_value
 
-    def _load_object(self, kind: Object, value: Any, path: str, known: Any) -> Any:
+    def _load_object(self, kind: Object, value: Any, path: str, present_value: Any) -> Any:
         if not isinstance(value, dict):
             return self._add(path, "must be an object, in JSON")
-        count, known = len(self.problems), known if isinstance(known, dict) else {}
+        problem_count, present_value = (
+            len(self.problems),
+            present_value if isinstance(present_value, dict) else {},
+        )
         members = {}
-        for name, held in value.items():
+        for name, member_value in value.items():
             below = _join(path, shorten_name(name))
             if name in kind.fields:
-                members[name] = self.load(kind.fields[name], held, below, known.get(name, ABSENT))
+                members[name] = self.load(
+                    kind.fields[name], member_value, below, present_value.get(name, ABSENT)
+                )
             else:
                 # With the names of all sections, a response about twenty of them would be long.
                 names = f"; known fields: {', '.join(kind.fields)}" if path else ""
@@ -122,27 +127,27 @@ class _Check:
         for name, field in kind.fields.items():
             if field.required and name not in value:
                 self._add(_join(path, name), "is required", code="missing")
-        if len(self.problems) > count:
+        if len(self.problems) > problem_count:
             return None
         section = kind.section(**members)
         for where, rule in find_broken_rules(section):
             self._add(_join(path, where), rule)
         return section
 
-    def _load_list(self, kind: ListOf, value: Any, path: str, known: Any) -> Any:
+    def _load_list(self, kind: ListOf, value: Any, path: str, present_value: Any) -> Any:
         if not isinstance(value, list):
             return self._add(path, "must be a list, in JSON")
         # The length first: the other rules need complete items.
         if kind.is_too_long(value):
             return self._add(path, kind.length_rule)
-        count, known_items = len(self.problems), dict(_name_items(kind, known))
+        problem_count, present_items = len(self.problems), dict(_name_items(kind, present_value))
         items = tuple(
-            self.load(kind.item, item, f"{path}.{number}", known_items.get(name, ABSENT))
+            self.load(kind.item, item, f"{path}.{number}", present_items.get(name, ABSENT))
             for number, (name, item) in enumerate(_name_items(kind, value))
         )
         if self._is_staged and kind.key is not None:
             self._check_keys(kind.key, value, path)
-        elif len(self.problems) == count:
+        elif len(self.problems) == problem_count:
             self._add(path, *kind.find_broken_rules(items))
         return items
 
@@ -168,8 +173,8 @@ def _join(path: str, name: str) -> str:
 
 def get_key(item: Any, key: str | None) -> str | None:
     """Return the key of a list item, or None if the item has no key."""
-    held = item.get(key) if isinstance(item, dict) else None
-    return held if isinstance(held, str) else None
+    member_value = item.get(key) if isinstance(item, dict) else None
+    return member_value if isinstance(member_value, str) else None
 
 
 def _name_items(kind: ListOf, items: Any) -> Iterator[tuple[str | int | None, Any]]:
@@ -274,12 +279,12 @@ def _find_violations(field: Field, value: Any) -> Iterator[str]:
     if not (rules or removal) or value is None or isinstance(field.kind, Object | ListOf):
         return
     try:
-        loaded = field.kind.load(value)
+        typed_value = field.kind.load(value)
     except ValueError:
         return
     if removal and value != field.default:
         yield removal
-    yield from (rule.get_error(loaded) for rule in rules if not rule.is_kept(loaded))
+    yield from (rule.get_error(typed_value) for rule in rules if not rule.is_kept(typed_value))
 
 
 # Rules between values
@@ -307,8 +312,8 @@ def _check_radius(radius: definition.Radius) -> Iterator[tuple[str, str]]:
 @find_broken_rules.register
 def _check_demux(demux: definition.Demux) -> Iterator[tuple[str, str]]:
     # Each outer VLAN with a subscriber is a device.
-    outer = sum(len(profile.outer_vlan_range or ()) for profile in demux.vlan_profiles)
-    if outer * len(demux.trunks) > _MAX_OUTER_VLANS:
+    outer_vlan_count = sum(len(profile.outer_vlan_range or ()) for profile in demux.vlan_profiles)
+    if outer_vlan_count * len(demux.trunks) > _MAX_OUTER_VLANS:
         yield "vlan_profiles", f"must have at most {_MAX_OUTER_VLANS} outer VLANs on all trunks together"
     # With an overlap, the order of the profiles would decide which one a subscriber gets.
     for (_, one), (number, other) in combinations(enumerate(demux.vlan_profiles), 2):

@@ -52,8 +52,8 @@ class RunningConfiguration:
         `before` breaks with the same value: otherwise the operator could change nothing until that value is
         corrected. Raises Invalid with the path of each problem."""
         sections, problems = find_problems(document, ABSENT if before is None else before.document)
-        name = sections and _get_device_name(sections)
-        if name and name != (before and _get_device_name(before.sections)):
+        name = sections and _find_conflicting_vrf_name(sections)
+        if name and name != (before and _find_conflicting_vrf_name(before.sections)):
             problems.append(Problem("cgnat.vrf_name", "invalid", INTERFACE_NAME_RULE))
         if problems or sections is None:
             raise InvalidDocument(document, problems[:MAX_PROBLEMS])
@@ -65,7 +65,7 @@ class RunningConfiguration:
         """Load a configuration that ran before, perhaps under an older version: a broken strict rule is only
         logged. Raises Invalid for a document that does not match the definition."""
         sections, violations = load_with_violations(document)
-        if _get_device_name(sections):
+        if _find_conflicting_vrf_name(sections):
             violations.append(Problem("cgnat.vrf_name", "invalid", INTERFACE_NAME_RULE))
         text = "the stored configuration breaks a rule of this version, and is used anyway: %s %s"
         for problem in violations:
@@ -95,7 +95,7 @@ def check_size(document: dict[str, Any]) -> None:
         )
 
 
-def _get_device_name(configuration: Configuration) -> str | None:
+def _find_conflicting_vrf_name(configuration: Configuration) -> str | None:
     """Return the name of the VRF if the first session on a VLAN could create a VLAN device with the same
     name. Return None for any other name."""
     trunks, name = configuration.interfaces.trunks, configuration.cgnat.vrf_name
@@ -129,7 +129,7 @@ class Snapshot:
         """Configuration that runs after a commit of the candidate. Raises Invalid."""
         return RunningConfiguration.of(self.candidate, self.running)
 
-    def get_archived(self, revision: int) -> int:
+    def get_archived_number(self, revision: int) -> int:
         """Return the number of an archived revision in the store. The `revision` 1 is the newest. Raises
         RevisionNotFoundError."""
         if not 1 <= revision <= len(self.state.archive):
@@ -204,7 +204,7 @@ def get_former_range(configuration: Configuration) -> IPv4Network | None:
     return cgnat.former_range if isinstance(cgnat, UnconfirmedCgnat) else None
 
 
-def with_former_range(configuration: Configuration, former: IPv4Network) -> Configuration:
+def add_former_range(configuration: Configuration, former: IPv4Network) -> Configuration:
     """Return a configuration as it runs until its confirmation: with the former range."""
     cgnat = configuration.cgnat
     if cgnat.source_range == former:
@@ -213,7 +213,7 @@ def with_former_range(configuration: Configuration, former: IPv4Network) -> Conf
     return dataclasses.replace(configuration, cgnat=unconfirmed)
 
 
-def without_former_range(configuration: Configuration) -> Configuration:
+def remove_former_range(configuration: Configuration) -> Configuration:
     """Return a configuration as it runs after its confirmation: without a former range."""
     return dataclasses.replace(configuration, cgnat=Cgnat(**_get_values(configuration.cgnat)))
 

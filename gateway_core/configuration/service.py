@@ -19,7 +19,7 @@ from gateway_core.records.changes import Caller
 
 #: Without a commit, the settings are sent again after 15 waits of one second.
 _WAITS, _WAIT_SECONDS = 15, 1.0
-_ACTION = re.compile(r"[a-z_]{1,32}\.[a-z_]{1,32}", re.ASCII)
+_ACTION_PATTERN = re.compile(r"[a-z_]{1,32}\.[a-z_]{1,32}", re.ASCII)
 
 
 class ConfigurationService:
@@ -27,8 +27,8 @@ class ConfigurationService:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._committed = threading.Condition()
-        self._commits = 0
+        self._commit_condition = threading.Condition()
+        self._commit_count = 0
         workspace.follow(self._count_commit)
 
     def get_configuration(self, _: Method[Any]) -> wire.ConfigurationReply:
@@ -53,10 +53,10 @@ class ConfigurationService:
         """Yield the present settings, the settings after each commit, and the settings every 15 seconds.
         Yield None after each second without a commit, so that the server checks the connection."""
         while True:
-            commits = self._commits
+            known_commit_count = self._commit_count
             yield _make_settings(self._workspace.snapshot)
             for _wait in range(_WAITS):
-                if self._wait_for_commit(commits):
+                if self._wait_for_commit(known_commit_count):
                     break
                 yield None
 
@@ -114,14 +114,16 @@ class ConfigurationService:
         return record_of(wire.ArchivedRevisionReply, commit, revision=call.revision, configuration=masked)
 
     def _count_commit(self, _: Configuration) -> None:
-        with self._committed:
-            self._commits += 1
-            self._committed.notify_all()
+        with self._commit_condition:
+            self._commit_count += 1
+            self._commit_condition.notify_all()
 
-    def _wait_for_commit(self, commits: int) -> bool:
-        """Return True as soon as there are more than `commits` commits, False after a second."""
-        with self._committed:
-            return self._committed.wait_for(lambda: self._commits > commits, _WAIT_SECONDS)
+    def _wait_for_commit(self, known_commit_count: int) -> bool:
+        """Return True as soon as there are more than `known_commit_count` commits, False after a second."""
+        with self._commit_condition:
+            return self._commit_condition.wait_for(
+                lambda: self._commit_count > known_commit_count, _WAIT_SECONDS
+            )
 
 
 def _make_request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
@@ -131,7 +133,7 @@ def _make_request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequ
     for name, text in (("author", author), ("comment", comment or "")):
         if len(text) > wire.MAX_COMMENT_LENGTH or not is_line(text):
             raise invalid_parameter(name)
-    if action is not None and not _ACTION.fullmatch(action):
+    if action is not None and not _ACTION_PATTERN.fullmatch(action):
         raise invalid_parameter("action")
     caller = Caller(action or f"configuration.{verb}", peer, fields.get("request_id"))
     return ChangeRequest(author, comment, fields.get("if_match"), caller, fields.get("max_sessions_dropped"))

@@ -111,7 +111,7 @@ class ConfigurationStore:
         """Lock the folder, and read the state. Raises Unreadable."""
         self._state_file = folder / "state.json"
         self._revisions = folder / "revisions"
-        self._lock = _lock(folder)
+        self._lock_descriptor = _lock_folder(folder)
         #: True if state.json may have a state that was reported as failed.
         self._is_ahead = False
         try:
@@ -128,7 +128,7 @@ class ConfigurationStore:
         except Unreadable:
             self.close()
             raise
-        self._last = max(numbers, default=0)
+        self._last_number = max(numbers, default=0)
         self._remove_service_files(numbers)
 
     def read_document(self, number: int) -> dict[str, Any]:
@@ -156,10 +156,10 @@ class ConfigurationStore:
             self._restore_state()
             for old in self._list_revisions().difference(keep, self.state.revisions if self.state else ()):
                 shutil.rmtree(self._get_folder(old))
-        number = self._last + 1
+        number = self._last_number + 1
         folder = self._get_folder(number)
         with disk_step("write the revision"):
-            self._last = number
+            self._last_number = number
             folder.mkdir(mode=0o700)
             durable.write(folder / "configuration.json", _encode(document))
             durable.write(folder / "commit.json", _encode(commit))
@@ -201,7 +201,7 @@ class ConfigurationStore:
 
     def close(self) -> None:
         """Unlock the folder, so that another core can use it."""
-        os.close(self._lock)
+        os.close(self._lock_descriptor)
 
     def _restore_state(self) -> None:
         if self._is_ahead and self.state is not None:
@@ -215,7 +215,7 @@ class ConfigurationStore:
         return self._revisions / str(number)
 
 
-def _lock(folder: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     """Lock the folder against other cores, and return the descriptor that keeps the lock. Raises
     Unreadable."""
     try:

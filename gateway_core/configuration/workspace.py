@@ -26,10 +26,10 @@ from gateway_core.configuration.rules import load
 from gateway_core.configuration.running import (
     RunningConfiguration,
     Snapshot,
+    add_former_range,
     check_size,
     make_note,
     renew_generations,
-    with_former_range,
 )
 from gateway_core.configuration.store import (
     Commit,
@@ -44,28 +44,28 @@ from gateway_core.records.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-MAX_ARCHIVED = 49
+MAX_ARCHIVED_REVISIONS = 49
 #: Seconds for which a change waits for another change. The API waits one second longer.
-_LOCK_SECONDS = 2.0
+_LOCK_TIMEOUT_SECONDS = 2.0
 
 _NO_IMPACT = Impact()
 
 #: The type of `Gateway.freeze_sessions`.
 FreezeSessions = Callable[[Configuration], AbstractContextManager[Impact]]
 #: The type of `Gateway.apply_in_kernel`.
-Apply = Callable[[Configuration], AbstractContextManager[None]]
+ApplyInGateway = Callable[[Configuration], AbstractContextManager[None]]
 #: The text of each rendered file, by its name.
-Rendered = Mapping[str, str]
+RenderedFiles = Mapping[str, str]
 
 
 class GatewayServices(Protocol):
     """Services that a commit changes, in addition to the gateway."""
 
-    def render(self, configuration: Configuration) -> Rendered:
+    def render(self, configuration: Configuration) -> RenderedFiles:
         """Render and verify the files of the services: no service misreads or refuses a file. Raises
         StepFailed."""
 
-    def apply(self, rendered: Rendered, configuration: Configuration) -> None:
+    def apply(self, files: RenderedFiles, configuration: Configuration) -> None:
         """Make the services use the files, within 20 s: the API waits 30 s for a commit. A service whose
         files are unchanged is not disturbed. Raises StepFailed after every service uses its former files
         again."""
@@ -91,7 +91,7 @@ class ChangeRequest:
     max_sessions_dropped: int | None = None
 
 
-_RETURN = ChangeRequest("core", "not confirmed in time", caller=Caller("configuration.return"))
+_RETURN_REQUEST = ChangeRequest("core", "not confirmed in time", caller=Caller("configuration.return"))
 
 
 class Workspace:
@@ -120,14 +120,14 @@ class Workspace:
         self._is_applied = False
         self._preview_impact: Callable[[Configuration], Impact] = lambda _: _NO_IMPACT
         self._freeze_sessions: FreezeSessions = lambda _: nullcontext(_NO_IMPACT)
-        self._apply_in_gateway: Apply = lambda _: nullcontext()
+        self._apply_in_gateway: ApplyInGateway = lambda _: nullcontext()
         self._followers: list[Callable[[Configuration], None]] = []
         self._note_follower: Callable[[Note], None] = lambda _: None
         self._version_follower: Callable[[int], None] = lambda _: None
         self._lock = threading.RLock()
         if store.state is None:
             self.snapshot = Snapshot(State(running=0, key=secrets.token_hex(16)), factory(), ())
-            self._run(self.snapshot.running, ChangeRequest("factory"), self.snapshot.state)
+            self._make_running(self.snapshot.running, ChangeRequest("factory"), self.snapshot.state)
             return
         state = store.state
         running = RunningConfiguration.load_stored(store.read_document(state.running))
@@ -146,11 +146,11 @@ class Workspace:
                 _log.error(text, error)
 
     @property
-    def in_force(self) -> Configuration:
+    def effective_configuration(self) -> Configuration:
         """Configuration that services and gateway use. Until a commit is confirmed, this is the running
         configuration with the CGNAT range of the configuration that may return."""
         try:
-            return self._compute_in_force(self.snapshot.running, self.snapshot.state)
+            return self._compute_effective_configuration(self.snapshot.running, self.snapshot.state)
         except StepFailed as error:
             # The gateway must start anyway.
             _log.error(
@@ -164,7 +164,10 @@ class Workspace:
         self._followers.append(follower)
 
     def set_gateway(
-        self, preview_impact: Callable[[Configuration], Impact], freeze_sessions: FreezeSessions, apply: Apply
+        self,
+        preview_impact: Callable[[Configuration], Impact],
+        freeze_sessions: FreezeSessions,
+        apply: ApplyInGateway,
     ) -> None:
         """Set the gateway's part in a commit: `preview_impact` predicts the effect, `freeze_sessions` ends
         sessions around the commit, and `apply` applies the configuration or refuses it."""
@@ -234,7 +237,7 @@ class Workspace:
         running = snapshot.running.document
 
         def read(revision: int) -> dict[str, Any]:
-            return self._store.read_document(snapshot.get_archived(revision))
+            return self._store.read_document(snapshot.get_archived_number(revision))
 
         before, after = running if revision is None else read(revision), snapshot.candidate
         if to is not None:
@@ -264,7 +267,7 @@ class Workspace:
                 baseline = snapshot.state.running if former_deadline is None else former_deadline.baseline
                 deadline = Deadline(baseline=baseline, at=0).schedule_in(confirm_seconds, self._clock)
             if snapshot.state.candidate is not None:
-                return self._run_if_changed(snapshot.next_running, request, deadline)
+                return self._commit_if_changed(snapshot.next_running, request, deadline)
             before = self._make_difference(snapshot, [])
             if deadline is not None and former_deadline is not None:
                 self._change_state(
@@ -280,7 +283,7 @@ class Workspace:
             if self.snapshot.state.candidate is not None:
                 raise CORE.error(wire.CandidateStagedError())
             configuration = RunningConfiguration.of(documents.unmask(document, running.document), running)
-            return self._run_if_changed(configuration, request, None)
+            return self._commit_if_changed(configuration, request, None)
 
     def amend(self, operations: Sequence[wire.Edit], request: ChangeRequest) -> wire.CommitReply:
         """Apply all operations to the running configuration at once, or none. Staged changes stay. If a
@@ -298,7 +301,7 @@ class Workspace:
                 commit = self._store.read_commit(deadline.baseline)
                 number = self._store.add(new_baseline.document, commit)
                 deadline = replace(deadline, baseline=number)
-            return self._run_if_changed(configuration, request, deadline)
+            return self._commit_if_changed(configuration, request, deadline)
 
     def restore(self, revision: int, request: ChangeRequest) -> wire.CommitReply:
         """Make an archived configuration run again at once. The `revision` 1 is the newest. Staged changes
@@ -306,10 +309,10 @@ class Workspace:
         RevisionNotFoundError, Unreadable and Invalid."""
         with self._begin_commit(request):
             deadline = self.snapshot.state.deadline
-            if deadline is not None and deadline.baseline == self.snapshot.get_archived(revision):
+            if deadline is not None and deadline.baseline == self.snapshot.get_archived_number(revision):
                 deadline = None
             configuration = RunningConfiguration.load_stored(self.read_archived(revision)[1])
-            return self._run_if_changed(configuration, request, deadline)
+            return self._commit_if_changed(configuration, request, deadline)
 
     def confirm(self, request: ChangeRequest) -> None:
         """Confirm the last commit, and end the sessions that only the former configuration served. Raises
@@ -321,14 +324,14 @@ class Workspace:
                 raise CORE.error(wire.NothingToConfirmError())
             snapshot, step = self.snapshot, "store the confirmation"
             state, sections = replace(snapshot.state, deadline=None), snapshot.running.sections
-            if self._compute_in_force(snapshot.running, snapshot.state) == sections:
+            if self._compute_effective_configuration(snapshot.running, snapshot.state) == sections:
                 self._change_state(state, step, request.caller)
                 return
-            rendered = self._services.render(sections)
-            confirmed = Snapshot(state, snapshot.running, snapshot.commits)
-            with self._apply_to_services(rendered, sections), self._freeze_sessions(sections):
+            files = self._services.render(sections)
+            confirmed_snapshot = Snapshot(state, snapshot.running, snapshot.commits)
+            with self._apply_to_services(files, sections), self._freeze_sessions(sections):
                 with self._apply_in_gateway(sections):
-                    self._publish(confirmed, step, request.caller)
+                    self._publish(confirmed_snapshot, step, request.caller)
                 for follower in self._followers:
                     follower(sections)
 
@@ -338,13 +341,13 @@ class Workspace:
         the clock was set. Raises StepFailed."""
         # Without a timeout: a service may take long for a commit, and no client waits.
         with self._lock:
-            state, held = self.snapshot.state, self._store.state
+            state, stored_state = self.snapshot.state, self._store.state
             if state.deadline is None:
                 return False
             if not state.deadline.has_come(self._clock):
                 deadline = state.deadline.follow_clock(self._clock)
                 # The next start uses the deadline on disk.
-                if held is None or held.deadline != deadline:
+                if stored_state is None or stored_state.deadline != deadline:
                     self._change_state(replace(state, deadline=deadline), "store the deadline", None)
                 return False
             baseline, state = state.deadline.baseline, replace(state, deadline=None)
@@ -359,7 +362,7 @@ class Workspace:
                 return False
             # The gateway may not refuse: the return may be the operator's only way to the machine. The
             # followers apply what can be applied.
-            self._run(former, _RETURN, state, lambda _: nullcontext())
+            self._make_running(former, _RETURN_REQUEST, state, lambda _: nullcontext())
             _log.warning("the last commit was not confirmed in time, the former configuration runs again")
             return True
 
@@ -377,7 +380,7 @@ class Workspace:
         """Return the commit and the document of an archived configuration. The `revision` 1 is the newest.
         Raises RevisionNotFoundError and Unreadable."""
         snapshot = self.snapshot
-        number = snapshot.get_archived(revision)
+        number = snapshot.get_archived_number(revision)
         return snapshot.commits[revision], self._store.read_document(number)
 
     def _compare_staged(self) -> wire.ConfigurationDifference:
@@ -387,7 +390,7 @@ class Workspace:
     def _lock_changes(self) -> Iterator[None]:
         """Lock changes during the block. Raises StepFailed after a long wait, because the client may have
         left."""
-        if not self._lock.acquire(timeout=_LOCK_SECONDS):
+        if not self._lock.acquire(timeout=_LOCK_TIMEOUT_SECONDS):
             raise StepFailed("wait for the change under way", "it takes too long")
         try:
             yield
@@ -421,7 +424,7 @@ class Workspace:
         self._stage(document, request)
         return wire.StagedReply(len(self.snapshot.compare()), self.snapshot.etag, before)
 
-    def _run_if_changed(
+    def _commit_if_changed(
         self, configuration: RunningConfiguration, request: ChangeRequest, deadline: Deadline | None
     ) -> wire.CommitReply:
         """Make a configuration run if it differs from the running configuration. Other staged changes
@@ -434,31 +437,31 @@ class Workspace:
             if candidate is not None:
                 candidate = documents.merge(running, candidate, configuration.document)
             state = replace(snapshot.state, candidate=candidate, deadline=deadline)
-            return self._make_reply(len(changes), before, self._run(configuration, request, state))
+            return self._make_reply(len(changes), before, self._make_running(configuration, request, state))
         return self._make_reply(0, before)
 
-    def _run(
+    def _make_running(
         self,
         configuration: RunningConfiguration,
         request: ChangeRequest,
         state: State,
-        apply: Apply | None = None,
+        apply: ApplyInGateway | None = None,
     ) -> Impact:
         """Make a configuration run, with the candidate and the deadline of `state`, and return the effect on
         sessions and services. The baseline of the deadline may be a revision that is not in use yet. Raises
         CommitDropsSessionsError."""
-        sections = self._compute_in_force(configuration, state)
-        rendered = self._services.render(sections)
+        sections = self._compute_effective_configuration(configuration, state)
+        files = self._services.render(sections)
         commit = Commit(int(self._clock.wall()), request.author, request.comment)
         number = self._store.add(configuration.document, commit, keep=state.revisions)
         preview = self._preview_impact(sections)
         _check_limit(preview, request)
-        archive = (state.running, *state.archive)[:MAX_ARCHIVED] if state.running else ()
+        archive = (state.running, *state.archive)[:MAX_ARCHIVED_REVISIONS] if state.running else ()
         users = self.snapshot.running.sections.api.users
         generations = renew_generations(state.generations or {}, users, configuration.sections.api.users)
         state = replace(state, running=number, archive=archive, generations=generations)
-        snapshot = Snapshot(state, configuration, (commit, *self.snapshot.commits[:MAX_ARCHIVED]))
-        with self._apply_to_services(rendered, sections), self._freeze_sessions(sections) as ended:
+        snapshot = Snapshot(state, configuration, (commit, *self.snapshot.commits[:MAX_ARCHIVED_REVISIONS]))
+        with self._apply_to_services(files, sections), self._freeze_sessions(sections) as ended:
             # Again: sessions may have started in the seconds that the services took.
             impact = replace(ended, services=preview.services)
             _check_limit(impact, request)
@@ -470,7 +473,7 @@ class Workspace:
         return impact
 
     @contextmanager
-    def _apply_to_services(self, rendered: Rendered, configuration: Configuration) -> Iterator[None]:
+    def _apply_to_services(self, files: RenderedFiles, configuration: Configuration) -> Iterator[None]:
         """Apply rendered files to the services. If the block fails, the services use their former files
         again."""
         if not self.snapshot.state.running:
@@ -479,7 +482,7 @@ class Workspace:
             return
         # Before the attempt: `apply_running` repairs what a failure leaves behind.
         self._is_applied = False
-        self._services.apply(rendered, configuration)
+        self._services.apply(files, configuration)
         try:
             yield
         except Exception:
@@ -491,10 +494,12 @@ class Workspace:
         self._is_applied = True
 
     def _resume_services(self) -> None:
-        self._services.resume(self.in_force)
+        self._services.resume(self.effective_configuration)
         self._is_applied = True
 
-    def _compute_in_force(self, configuration: RunningConfiguration, state: State) -> Configuration:
+    def _compute_effective_configuration(
+        self, configuration: RunningConfiguration, state: State
+    ) -> Configuration:
         """Return the configuration that services and gateway use in this state. Raises StepFailed if the disk
         cannot read the configuration that may return."""
         if state.deadline is None:
@@ -510,7 +515,7 @@ class Workspace:
                 "cannot read the former configuration, sessions of its CGNAT range are not served: %s", error
             )
             return configuration.sections
-        return with_former_range(configuration.sections, baseline.cgnat.source_range)
+        return add_former_range(configuration.sections, baseline.cgnat.source_range)
 
     def _change_state(self, state: State, step: str, caller: Caller | None) -> None:
         self._publish(Snapshot(state, self.snapshot.running, self.snapshot.commits), step, caller)
@@ -551,12 +556,12 @@ class Workspace:
         self, snapshot: Snapshot, changes: list[documents.Change]
     ) -> wire.ConfigurationDifference:
         deadline = snapshot.state.deadline
-        shown = None if deadline is None else deadline.compute_shown_time(self._clock)
-        return wire.ConfigurationDifference(documents.format_diff(changes), snapshot.etag, shown)
+        shown_deadline = None if deadline is None else deadline.compute_shown_time(self._clock)
+        return wire.ConfigurationDifference(documents.format_diff(changes), snapshot.etag, shown_deadline)
 
 
 def _check_limit(impact: Impact, request: ChangeRequest) -> None:
     """Check that no more sessions end than the request allows. Raises CommitDropsSessionsError."""
-    most = request.max_sessions_dropped
-    if most is not None and impact.sessions_dropped > most:
-        raise CORE.error(CommitDropsSessionsError(impact.sessions_dropped, most))
+    max_sessions = request.max_sessions_dropped
+    if max_sessions is not None and impact.sessions_dropped > max_sessions:
+        raise CORE.error(CommitDropsSessionsError(impact.sessions_dropped, max_sessions))

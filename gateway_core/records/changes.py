@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS call (number INTEGER PRIMARY KEY, id TEXT NOT NULL UN
 CREATE TABLE IF NOT EXISTS settled (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL);
 """
 #: Changes no row if the id is already that of the last note of `add_once`.
-_SETTLE = """
+_UPDATE_LAST_NOTE_ID = """
 INSERT INTO settled VALUES (1, :id) ON CONFLICT DO UPDATE SET id = :id WHERE id <> :id
 """
 _DELETE_OLD_CALLS = "DELETE FROM call WHERE number <= (SELECT max(number) FROM call) - ?"
@@ -101,14 +101,14 @@ class ChangeLog:
         self._name = name
         self._lock = threading.Lock()
         #: The highest number of a change so far.
-        self._newest = 0
+        self._newest_sequence = 0
         #: Notes that are not on disk yet, and whether each one came by `add_once`.
         self._unwritten: list[tuple[Note, bool]] = []
         #: The number of unwritten changes at the last log line about them.
-        self._logged_unwritten = 0
+        self._logged_count = 0
         self._is_unreadable = False
         #: Ids of calls that are not on disk yet. One write takes the ids of all threads that wait for it.
-        self._calls: list[str] = []
+        self._unwritten_calls: list[str] = []
         self._calls_lock = threading.Lock()
 
     def add(self, note: Note) -> None:
@@ -130,7 +130,7 @@ class ChangeLog:
     def add_calls(self, *ids: str) -> None:
         """Add the ids of calls that succeeded."""
         with self._calls_lock:
-            self._calls = [*self._calls, *ids][-MAX_CHANGES:]
+            self._unwritten_calls = [*self._unwritten_calls, *ids][-MAX_CHANGES:]
         with self._lock:
             self._write()
 
@@ -139,14 +139,14 @@ class ChangeLog:
         with self._lock:
             self._write()
             with self._calls_lock:
-                found = set(ids) & set(self._calls)
+                unwritten_ids = set(ids) & set(self._unwritten_calls)
             wanted = json.dumps(list(ids))
             select = "SELECT id FROM call WHERE id IN (SELECT value FROM json_each(?))"
             try:
                 rows = self._database.use(lambda connection: connection.execute(select, (wanted,)).fetchall())
             except (OSError, sqlite3.Error) as error:
                 raise StepFailed("read the log of changes", str(error)) from error
-            return found | {id for (id,) in rows}
+            return unwritten_ids | {id for (id,) in rows}
 
     def read_after(self, name: str | None, sequence: int) -> ChangesReply:
         """Return the changes on disk after a sequence number of the log `name`. For the name of another log,
@@ -167,41 +167,45 @@ class ChangeLog:
     def _read(self, after: int) -> ChangesReply:
         if not (self._path.exists() and self._path.stat().st_size):
             # Nothing was written to it, perhaps because the disk was full.
-            return ChangesReply(self._name, self._newest + 1, self._newest, ())
+            return ChangesReply(self._name, self._newest_sequence + 1, self._newest_sequence, ())
 
         def read(connection: sqlite3.Connection) -> tuple[int, int, list[tuple[int, str]]]:
             bounds = "SELECT coalesce(min(sequence), :after + 1), max(coalesce(max(sequence), 0), :after)"
-            oldest, newest = connection.execute(f"{bounds} FROM change", {"after": self._newest}).fetchone()
+            oldest, newest = connection.execute(
+                f"{bounds} FROM change", {"after": self._newest_sequence}
+            ).fetchone()
             rows = connection.execute(
                 "SELECT sequence, note FROM change WHERE sequence > ? ORDER BY sequence LIMIT ?",
                 (after, _CHANGES_PER_REPLY),
             )
             return oldest, newest, rows.fetchall()
 
-        oldest, self._newest, rows = self._database.use(read)
-        return ChangesReply(self._name, oldest, self._newest, tuple(_read_change(*row) for row in rows))
+        oldest, self._newest_sequence, rows = self._database.use(read)
+        return ChangesReply(
+            self._name, oldest, self._newest_sequence, tuple(_read_change(*row) for row in rows)
+        )
 
     def _write(self) -> None:
         with self._calls_lock:
-            calls = list(self._calls)
+            calls = list(self._unwritten_calls)
         if not (self._unwritten or calls):
             return
         try:
-            self._newest = self._database.use(partial(self._insert, calls))
+            self._newest_sequence = self._database.use(partial(self._insert, calls))
         except (OSError, sqlite3.Error) as error:
             number = len(self._unwritten) + len(calls)
-            if number != self._logged_unwritten and self._unwritten:
+            if number != self._logged_count and self._unwritten:
                 last, _ = self._unwritten[-1]
                 text = "cannot log %d changes on disk, they stay in memory; the last change is %s by %s: %s"
-                _log.critical(text, number, last.action, _look_up_name(last.user), error)
-            elif number != self._logged_unwritten:
+                _log.critical(text, number, last.action, _look_up_user_name(last.user), error)
+            elif number != self._logged_count:
                 _log.error("cannot log %d changes of the API on disk, they stay in memory: %s", number, error)
-            self._logged_unwritten = number
+            self._logged_count = number
         else:
             self._unwritten.clear()
             with self._calls_lock:
-                self._calls = [id for id in self._calls if id not in calls]
-            self._logged_unwritten = 0
+                self._unwritten_calls = [id for id in self._unwritten_calls if id not in calls]
+            self._logged_count = 0
 
     def _insert(self, calls: Sequence[str], connection: sqlite3.Connection) -> int:
         """Write calls and notes, and return the highest sequence number. In a new file, the numbers continue
@@ -209,9 +213,9 @@ class ChangeLog:
         connection.executemany("INSERT OR IGNORE INTO call (id) VALUES (?)", ((id,) for id in calls))
         connection.execute(_DELETE_OLD_CALLS, (MAX_CHANGES,))
         (highest,) = connection.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()
-        newest = max(int(highest), self._newest)
+        newest = max(int(highest), self._newest_sequence)
         for note, is_once in self._unwritten:
-            if is_once and not connection.execute(_SETTLE, {"id": note.id}).rowcount:
+            if is_once and not connection.execute(_UPDATE_LAST_NOTE_ID, {"id": note.id}).rowcount:
                 continue
             newest += 1
             text = msgspec.json.encode(note).decode()
@@ -223,10 +227,10 @@ class ChangeLog:
 def _read_change(sequence: int, text: str) -> ChangeRecord:
     fields = msgspec.structs.asdict(msgspec.json.decode(text, type=Note))
     del fields["id"], fields["call"]
-    return ChangeRecord(sequence, **{**fields, "user": _look_up_name(fields["user"])})
+    return ChangeRecord(sequence, **{**fields, "user": _look_up_user_name(fields["user"])})
 
 
-def _look_up_name(user: int | None) -> str:
+def _look_up_user_name(user: int | None) -> str:
     if user is None:
         return "core"
     try:
@@ -236,5 +240,5 @@ def _look_up_name(user: int | None) -> str:
 
 
 def _limit_length(value: Any) -> Any:
-    plain = msgspec.to_builtins(value)
-    return shorten_json(plain, json.dumps(plain), _MAX_VALUE_LENGTH)
+    encodable_value = msgspec.to_builtins(value)
+    return shorten_json(encodable_value, json.dumps(encodable_value), _MAX_VALUE_LENGTH)

@@ -122,12 +122,12 @@ class TokenBucket:
         self._rate = rate
         self._burst = float(burst)
         self._tokens = self._burst
-        self._at = now
+        self._updated_at = now
 
     def take(self, now: float) -> bool:
         """Take a token. Return False if the bucket has no token."""
-        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._rate)
-        self._at = now
+        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._updated_at) * self._rate)
+        self._updated_at = now
         if self._tokens < 1:
             return False
         self._tokens -= 1

@@ -20,9 +20,9 @@ V = TypeVar("V")
 _MAX_CHUNK_SIZE, _MIN_CHUNK_SIZE = 512, 128
 #: Items that one call sorts: sorting 200,000 at once holds the interpreter lock for a tenth of a second.
 _MAX_SORTED_AT_ONCE = 16384
-#: Maximum number of changes of a view: `_FEW_CHANGES`, and a sixteenth of all items. After more changes,
+#: Maximum number of changes of a view: `_MIN_CHANGE_LIMIT`, and a sixteenth of all items. After more changes,
 #: sorting all items again costs less.
-_CHANGED_PART, _FEW_CHANGES = 16, 64
+_CHANGE_LIMIT_DIVISOR, _MIN_CHANGE_LIMIT = 16, 64
 #: Seconds for which the values of chunks are kept after their last use; at most twice as long.
 _KEEP_SECONDS = 30.0
 
@@ -75,13 +75,13 @@ class SortedItems(Generic[T]):
 
     def __init__(self, key: Callable[[T], Any], items: Iterable[T] = ()) -> None:
         self._key = key
-        rest = iter(items)
-        runs = iter(lambda: sorted(islice(rest, _MAX_SORTED_AT_ONCE), key=key), [])
+        iterator = iter(items)
+        sorted_runs = iter(lambda: sorted(islice(iterator, _MAX_SORTED_AT_ONCE), key=key), [])
         # Timsort merges runs that are sorted already.
-        in_order = sorted(chain.from_iterable(runs), key=key)
+        sorted_items = sorted(chain.from_iterable(sorted_runs), key=key)
         size = _MAX_CHUNK_SIZE
-        self._chunks = [in_order[start : start + size] for start in range(0, len(in_order), size)]
-        self._size = len(in_order)
+        self._chunks = [sorted_items[start : start + size] for start in range(0, len(sorted_items), size)]
+        self._size = len(sorted_items)
 
     def snapshot(self) -> SortedSnapshot[T]:
         return SortedSnapshot(self._chunks, self._size)
@@ -96,10 +96,10 @@ class SortedItems(Generic[T]):
         """Remove an item that is present."""
         number, place = self._find_place(item)
         first, chunk = number, self._chunks[number]
-        left = chunk[:place] + chunk[place + 1 :]
-        if len(left) < _MIN_CHUNK_SIZE and number:
-            first, left = number - 1, self._chunks[number - 1] + left
-        self._replace_chunks(first, number + 1, left)
+        remaining_items = chunk[:place] + chunk[place + 1 :]
+        if len(remaining_items) < _MIN_CHUNK_SIZE and number:
+            first, remaining_items = number - 1, self._chunks[number - 1] + remaining_items
+        self._replace_chunks(first, number + 1, remaining_items)
         self._size -= 1
 
     def _find_place(self, item: T) -> tuple[int, int]:
@@ -145,13 +145,13 @@ class SortedViews(Generic[I, T]):
 
     def note_change(self, id: I, before: T | None) -> None:
         """Record that an item changes. `before` is the former item, or None for a new item."""
-        limit, too_many = _FEW_CHANGES + len(self._table) // _CHANGED_PART, None
+        limit, ordering_to_drop = _MIN_CHANGE_LIMIT + len(self._table) // _CHANGE_LIMIT_DIVISOR, None
         for ordering, outdated in self._outdated.items():
             outdated.setdefault(id, before)
             if len(outdated) > limit:
-                too_many = ordering
-        if too_many is not None:
-            del self._views[too_many], self._outdated[too_many]
+                ordering_to_drop = ordering
+        if ordering_to_drop is not None:
+            del self._views[ordering_to_drop], self._outdated[ordering_to_drop]
 
     def drop_all(self) -> None:
         """Drop all views, after a change of all items."""
@@ -180,17 +180,17 @@ class ChunkValues(Generic[T, V]):
         self._make = make
         #: By the `id()` of a chunk. The pair keeps the chunk, so no other chunk gets the same `id()`.
         self._values: dict[int, tuple[list[T], V]] = {}
-        self._idle = IdleTimer(keep_seconds, self._forget)
+        self._idle_timer = IdleTimer(keep_seconds, self._forget)
 
     def iterate(self, snapshot: SortedSnapshot[T]) -> Iterator[tuple[list[T], V]]:
         """Yield each chunk with its value, in order."""
-        known, values = self._values, {}
+        former_values, values = self._values, {}
         for chunk in snapshot.chunks:
-            pair = known.get(id(chunk)) or (chunk, self._make(chunk))
+            pair = former_values.get(id(chunk)) or (chunk, self._make(chunk))
             values[id(chunk)] = pair
             yield pair
         self._values = values
-        self._idle.restart()
+        self._idle_timer.restart()
 
     def _forget(self) -> None:
         self._values = {}

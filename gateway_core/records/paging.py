@@ -36,20 +36,20 @@ _RECORDS_PER_CHUNK = 1000
 _MAX_RECORDS_SIZE = MAX_REPLY_BYTES - 4096
 
 
-def ipv4_key(address: str | None) -> int:
+def make_ipv4_key(address: str | None) -> int:
     """Return the sort key of an IPv4 address: the address as a number, or -1 for None."""
     return -1 if address is None else int.from_bytes(inet_aton(address))
 
 
-def _ipv6_key(text: str | None) -> str:
+def _make_ipv6_key(text: str | None) -> str:
     return "" if text is None else ipv6.sort_key(text)
 
 
 #: The sort keys for the values of fields whose text has another order.
 ADDRESS_KEYS: dict[str, Callable[[Any], int | str]] = {
-    "ip_address": ipv4_key,
-    "ipv6_address": _ipv6_key,
-    "ipv6_prefix": _ipv6_key,
+    "ip_address": make_ipv4_key,
+    "ipv6_address": _make_ipv6_key,
+    "ipv6_prefix": _make_ipv6_key,
     "delegated_prefixes": lambda prefixes: "".join(map(ipv6.sort_key, prefixes)),
 }
 
@@ -136,18 +136,18 @@ class FieldSortedRows:
         return len(self.rows)
 
     def records(self) -> Iterable[Record]:
-        in_order = sorted(self._keyed_rows(), key=itemgetter(0), reverse=self.descending)
-        return (record for _, record in in_order)
+        sorted_rows = sorted(self._iterate_keyed_rows(), key=itemgetter(0), reverse=self.descending)
+        return (record for _, record in sorted_rows)
 
     def rows_after(self, key: Key | None, count: int) -> Iterator[Row]:
-        rows = self._keyed_rows()
+        rows = self._iterate_keyed_rows()
         if key is not None:
             follows = operator.lt if self.descending else operator.gt
             rows = (row for row in rows if follows(row[0], key))
-        choose = heapq.nlargest if self.descending else heapq.nsmallest
-        return iter(choose(count, rows, key=itemgetter(0)))
+        select = heapq.nlargest if self.descending else heapq.nsmallest
+        return iter(select(count, rows, key=itemgetter(0)))
 
-    def _keyed_rows(self) -> Iterator[Row]:
+    def _iterate_keyed_rows(self) -> Iterator[Row]:
         read = attrgetter(self.field)
         value_key: Callable[[Any], int | str] = ADDRESS_KEYS.get(self.field, lambda value: value)
         for key, record in self.rows.rows_after(None, len(self.rows)):
@@ -162,8 +162,8 @@ def select_records(rows: Rows, call: SelectingMethod[Any], **more: Any) -> "Repl
     if call.filter:
         read = attrgetter(*call.filter)
         values = read(SimpleNamespace(**_convert_filter(method, call.filter)))
-        found = [row for row in rows.rows_after(None, len(rows)) if read(row[1]) == values]
-        rows = SortedRows(found, itemgetter(0), itemgetter(1))
+        matching_rows = [row for row in rows.rows_after(None, len(rows)) if read(row[1]) == values]
+        rows = SortedRows(matching_rows, itemgetter(0), itemgetter(1))
     if call.sort is not None:
         field = call.sort.removeprefix("-")
         if field not in columns_of(method):
@@ -173,9 +173,9 @@ def select_records(rows: Rows, call: SelectingMethod[Any], **more: Any) -> "Repl
 
 
 def _convert_filter(method: type[SelectingMethod[Any]], filter: Mapping[str, Any]) -> dict[str, Any]:
-    known = columns_of(method)
+    columns = columns_of(method)
     try:
-        return {name: msgspec.convert(value, known[name].type) for name, value in filter.items()}
+        return {name: msgspec.convert(value, columns[name].type) for name, value in filter.items()}
     except (KeyError, msgspec.ValidationError) as error:
         raise invalid_parameter("filter") from error
 
@@ -227,18 +227,18 @@ def make_list_reply(field: str, rows: Rows, page: Page | None, order: str, **mor
     key = None
     try:
         if page.cursor is not None:
-            made_in, key = decode_cursor(page.cursor, tuple[str, Key])
-            if made_in != order:
+            cursor_order, key = decode_cursor(page.cursor, tuple[str, Key])
+            if cursor_order != order:
                 raise invalid_parameter("page.cursor")
         # An additional row tells whether there is a next page.
-        chosen = list(islice(rows.rows_after(key, page.limit + 1), page.limit + 1))
+        page_rows = list(islice(rows.rows_after(key, page.limit + 1), page.limit + 1))
     except (ValueError, TypeError) as error:
         # TypeError: a cursor written by hand, with text where this order has numbers.
         raise invalid_parameter("page.cursor") from error
-    has_next = len(chosen) > page.limit
-    del chosen[page.limit :]
-    records, count = _join_chunks(limit_size(_encode_chunks(record for _, record in chosen)))
-    next_cursor = encode_cursor((order, chosen[-1][0])) if has_next else None
+    has_next = len(page_rows) > page.limit
+    del page_rows[page.limit :]
+    records, count = _join_chunks(limit_size(_encode_chunks(record for _, record in page_rows)))
+    next_cursor = encode_cursor((order, page_rows[-1][0])) if has_next else None
     return {field: records, "count": count, "total": len(rows), "next_cursor": next_cursor, **more}
 
 
@@ -252,9 +252,9 @@ def encode_chunk(records: list[Record]) -> EncodedChunk:
 
 
 def _encode_chunks(records: Iterable[Record]) -> Iterator[EncodedChunk]:
-    rest = iter(records)
-    while some := list(islice(rest, _RECORDS_PER_CHUNK)):
-        yield encode_chunk(some)
+    iterator = iter(records)
+    while chunk := list(islice(iterator, _RECORDS_PER_CHUNK)):
+        yield encode_chunk(chunk)
 
 
 def limit_size(chunks: Iterable[EncodedChunk], expected: int = 0) -> Iterator[EncodedChunk]:
@@ -274,6 +274,6 @@ def limit_size(chunks: Iterable[EncodedChunk], expected: int = 0) -> Iterator[En
 
 def _join_chunks(chunks: Iterable[EncodedChunk]) -> tuple[msgspec.Raw, int]:
     """Join chunks into one JSON array. Return the array and the number of its records."""
-    joined = list(chunks)
-    array = b",".join(memoryview(text)[1:-1] for text, _ in joined)
-    return msgspec.Raw(b"[" + array + b"]"), sum(count for _, count in joined)
+    chunk_list = list(chunks)
+    array = b",".join(memoryview(text)[1:-1] for text, _ in chunk_list)
+    return msgspec.Raw(b"[" + array + b"]"), sum(count for _, count in chunk_list)

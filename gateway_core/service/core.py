@@ -30,7 +30,7 @@ from gateway_core.records.clock import Clock
 from gateway_core.records.paging import Reply, Rows
 from gateway_core.service.jobs import Jobs, JobService
 from gateway_core.service.rates import NewRates, RateChange, Rates
-from gateway_core.service.traffic import Talkers, Watches
+from gateway_core.service.traffic import TopTalkers, TrafficWatcher
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Session, get_session_ordering
 from gateway_core.sessions.table import SessionTable
@@ -85,8 +85,8 @@ class CoreService:
             self._configuration,
             self._outcomes,
             JobService(self._gateway, self._journal, self.rates, jobs, self._changes, self._clock),
-            Watches(self._gateway, self._clock),
-            Talkers(self._gateway, self._clock),
+            TrafficWatcher(self._gateway, self._clock),
+            TopTalkers(self._gateway, self._clock),
         )
         lists = {method: partial(self._list_records, rows) for method, rows in LISTS.items()}
         interface = bind_handlers(CORE, *services, handlers=lists)
@@ -187,12 +187,12 @@ class CoreService:
     def set_session_rate(self, call: sessions.SetSessionRate, peer: Peer | None) -> sessions.SessionRateReply:
         new = NewRates(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
         new.check(self._clock)
-        changed = self.rates.change(call.id, new, call.author)
-        if changed is None:
+        rate_change = self.rates.change(call.id, new, call.author)
+        if rate_change is None:
             raise CORE.error(sessions.SessionNotFoundError(call.id))
         if call.request_id is None:
-            self._note_rates("subscribers.change_rate", peer, changed)
-        return sessions.SessionRateReply(*changed)
+            self._note_rates("subscribers.change_rate", peer, rate_change)
+        return sessions.SessionRateReply(*rate_change)
 
     def list_changes(self, call: configuration.ListChanges) -> configuration.ChangesReply:
         try:
@@ -231,8 +231,8 @@ class CoreService:
     def _list_records(self, rows: Callable[[Gateway], Rows], call: SelectingMethod[Any]) -> Reply:
         return paging.select_records(rows(self._gateway), call)
 
-    def _note_rates(self, action: str, peer: Peer | None, changed: RateChange) -> None:
-        before, after = changed
+    def _note_rates(self, action: str, peer: Peer | None, rate_change: RateChange) -> None:
+        before, after = rate_change
         self._note(action, peer, sessions.SessionSnapshot.of(before), sessions.SessionRates.of(after))
 
     def _note(self, action: str, peer: Peer | None, before: Any, after: Any = None) -> None:

@@ -37,13 +37,13 @@ from gateway_core.sessions.journal import Journal
 
 #: Length of a batch in seconds: a gateway ends several sessions as fast as a single session.
 _BATCH_SECONDS = 0.1
-_MAX_ERRORS = 10
+_MAX_ERRORS_PER_JOB = 10
 MAX_JOBS = 100
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL)"
 #: No sync for each step of a job. Written data outlasts the end of the core at any moment.
 _PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
-_DELETE_OLD = """
+_DELETE_OLD_JOBS = """
 DELETE FROM job WHERE json_extract(job, '$.state') <> 'running'
 AND id NOT IN (SELECT id FROM job ORDER BY id DESC LIMIT ?) RETURNING id
 """
@@ -63,7 +63,7 @@ class JobOutcome(Record, frozen=True):
 
 
 #: A function that acts on the sessions with these ids.
-Act = Callable[[Sequence[int]], JobOutcome]
+SessionAction = Callable[[Sequence[int]], JobOutcome]
 
 
 class Jobs:
@@ -94,13 +94,13 @@ class Jobs:
         self._lock = threading.Lock()
         self._jobs: dict[int, Job] = {}
         try:
-            self._jobs = {job.id: job for job in self._read()}
+            self._jobs = {job.id: job for job in self._read_jobs()}
         except StepFailed as error:
             # A gateway without its former jobs is better than none.
             _log.error("cannot read the list of jobs, which starts empty: %s", error)
         for job in list(self._jobs.values()):
             if job.state is JobState.RUNNING:
-                self._put(replace(job, state=JobState.INTERRUPTED))
+                self._store(replace(job, state=JobState.INTERRUPTED))
 
     def all(self) -> list[Job]:
         """Return all jobs, the newest first."""
@@ -111,7 +111,7 @@ class Jobs:
         with self._lock:
             return self._jobs.get(id)
 
-    def start(self, job: Job, ids: Sequence[int], act: Act) -> Job:
+    def start(self, job: Job, ids: Sequence[int], act: SessionAction) -> Job:
         """Start a job that calls `act` with the ids of its sessions, in order. Return the job with its total
         and a new id. Raises TooManyJobsError."""
         with self._lock:
@@ -120,9 +120,9 @@ class Jobs:
                 raise CORE.error(wire.TooManyJobsError(wire.MAX_RUNNING_JOBS))
             job = replace(job, total=len(ids), started_at=int(self._clock.wall()))
             with disk_step("store jobs"):
-                id, dropped = self._database.use(lambda connection: self._insert(connection, job))
+                id, deleted_ids = self._database.use(lambda connection: self._insert_job(connection, job))
             job = self._jobs[id] = replace(job, id=id)
-            for old in dropped:
+            for old in deleted_ids:
                 self._jobs.pop(old, None)
         threading.Thread(target=self._run, args=(id, ids, act), daemon=True).start()
         return job
@@ -136,70 +136,70 @@ class Jobs:
                 return None
             if job.state is not JobState.RUNNING:
                 raise CORE.error(wire.JobEndedError(job.state))
-            return self._end(job, JobState.CANCELLED)
+            return self._finish(job, JobState.CANCELLED)
 
-    def _run(self, id: int, ids: Sequence[int], act: Act) -> None:
-        end = JobState.DONE
+    def _run(self, id: int, ids: Sequence[int], act: SessionAction) -> None:
+        final_state = JobState.DONE
         try:
             self._act_on_all(id, ids, act)
         except Exception:  # noqa: BLE001 - logged; the job must not run for ever
             _log.exception("job %d is interrupted by an internal error", id)
-            end = JobState.INTERRUPTED
+            final_state = JobState.INTERRUPTED
         with self._lock:
             # A cancelled job has ended, also if its last batch fails.
             if self._jobs[id].state is JobState.RUNNING:
-                self._end(self._jobs[id], end)
+                self._finish(self._jobs[id], final_state)
 
-    def _act_on_all(self, id: int, ids: Sequence[int], act: Act) -> None:
+    def _act_on_all(self, id: int, ids: Sequence[int], act: SessionAction) -> None:
         per_second = self._jobs[id].per_second
-        size = max(1, int(per_second * _BATCH_SECONDS))
-        due = self._clock.steady()
-        for first in range(0, len(ids), size):
-            while (wait := due - self._clock.steady()) > 0:
+        batch_size = max(1, int(per_second * _BATCH_SECONDS))
+        next_batch_at = self._clock.steady()
+        for first in range(0, len(ids), batch_size):
+            while (wait := next_batch_at - self._clock.steady()) > 0:
                 self._sleep(min(wait, _BATCH_SECONDS))
-            batch = ids[first : first + size]
+            batch = ids[first : first + batch_size]
             # Counted from the start of the batch: after a slow one, sessions must not come faster.
-            due = max(due, self._clock.steady()) + len(batch) / per_second
+            next_batch_at = max(next_batch_at, self._clock.steady()) + len(batch) / per_second
             with self._lock:
                 if self._jobs[id].state is not JobState.RUNNING:
                     return
             outcome = act(batch)
             with self._lock:
                 job = self._jobs[id]
-                self._put(
+                self._store(
                     replace(
                         job,
                         done=job.done + outcome.done,
                         gone=job.gone + outcome.gone,
                         failed=job.failed + len(outcome.errors),
-                        errors=(*job.errors, *outcome.errors)[:_MAX_ERRORS],
+                        errors=(*job.errors, *outcome.errors)[:_MAX_ERRORS_PER_JOB],
                     )
                 )
 
-    def _end(self, job: Job, state: JobState) -> Job:
-        return self._put(replace(job, state=state, finished_at=int(self._clock.wall())))
+    def _finish(self, job: Job, state: JobState) -> Job:
+        return self._store(replace(job, state=state, finished_at=int(self._clock.wall())))
 
-    def _put(self, job: Job) -> Job:
+    def _store(self, job: Job) -> Job:
         """Replace a job in memory and on disk. A failure of the disk is only logged, because the sessions
         have already changed: after a restart, the counts of the job may be too low."""
         self._jobs[job.id] = job
         update = "UPDATE job SET job = ? WHERE id = ?"
         try:
             with disk_step("store jobs"):
-                self._database.use(lambda connection: connection.execute(update, (_encode(job), job.id)))
+                self._database.use(lambda connection: connection.execute(update, (_encode_job(job), job.id)))
         except StepFailed as error:
             _log.error(
                 "cannot store the state of job %d, which may be outdated after a restart: %s", job.id, error
             )
         return job
 
-    def _insert(self, connection: sqlite3.Connection, job: Job) -> tuple[int, list[int]]:
+    def _insert_job(self, connection: sqlite3.Connection, job: Job) -> tuple[int, list[int]]:
         """Insert a job. Return its id, and the ids of the old jobs that were deleted."""
-        id = connection.execute("INSERT INTO job (job) VALUES (?)", (_encode(job),)).lastrowid
+        id = connection.execute("INSERT INTO job (job) VALUES (?)", (_encode_job(job),)).lastrowid
         assert id is not None  # noqa: S101 - the statement has inserted a row
-        return id, [old for (old,) in connection.execute(_DELETE_OLD, (self._max_kept,)).fetchall()]
+        return id, [old for (old,) in connection.execute(_DELETE_OLD_JOBS, (self._max_kept,)).fetchall()]
 
-    def _read(self) -> list[Job]:
+    def _read_jobs(self) -> list[Job]:
         """Return the jobs on disk, sorted by id. If the disk is full, the database is opened read-only, and
         the next use opens it for writing."""
         select = "SELECT id, job FROM job ORDER BY id"
@@ -211,19 +211,19 @@ class Jobs:
             wait = _BACKUP_WAIT_SECONDS
             with disk_step("read jobs"), closing(connect_to_read(self._path, wait, wait)) as connection:
                 rows = connection.execute(select).fetchall()
-        return [job for row in rows if (job := _decode(*row)) is not None]
+        return [job for row in rows if (job := _decode_job(*row)) is not None]
 
     def _restore(self, connection: sqlite3.Connection) -> None:
-        rows: Iterable[tuple[int, str]] = ((job.id, _encode(job)) for job in self._jobs.values())
+        rows: Iterable[tuple[int, str]] = ((job.id, _encode_job(job)) for job in self._jobs.values())
         # In a file that begins anew, ids go on after the highest one.
         connection.executemany("INSERT OR IGNORE INTO job VALUES (?, ?)", rows)
 
 
-def _encode(job: Job) -> str:
+def _encode_job(job: Job) -> str:
     return msgspec.json.encode(job).decode()
 
 
-def _decode(id: int, text: str) -> Job | None:
+def _decode_job(id: int, text: str) -> Job | None:
     try:
         return replace(msgspec.json.decode(text, type=Job), id=id)
     except msgspec.DecodeError as error:
@@ -245,9 +245,11 @@ class JobService:
     clock: Clock
 
     def start_rate_job(self, call: wire.StartRateJob, peer: Peer | None) -> wire.JobReply:
-        new = NewRates(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
-        new.check(self.clock)
-        return self._start(wire.JobKind.RATE, call, peer, lambda ids: self._change(ids, new, call.author))
+        new_rates = NewRates(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)
+        new_rates.check(self.clock)
+        return self._start(
+            wire.JobKind.RATE, call, peer, lambda ids: self._change_rates(ids, new_rates, call.author)
+        )
 
     def start_disconnect_job(self, call: wire.StartDisconnectJob, peer: Peer | None) -> wire.JobReply:
         kind = wire.JobKind.DISCONNECT
@@ -269,7 +271,7 @@ class JobService:
         kind: wire.JobKind,
         call: wire.StartRateJob | wire.StartDisconnectJob,
         peer: Peer | None,
-        act: Act,
+        act: SessionAction,
     ) -> wire.JobReply:
         if call.filter == SessionFilter():
             raise invalid_parameter("filter")
@@ -293,11 +295,11 @@ class JobService:
         self._note(f"jobs.{kind}", call, peer, started)
         return wire.JobReply(started)
 
-    def _change(self, ids: Sequence[int], new: NewRates, author: str | None) -> JobOutcome:
+    def _change_rates(self, ids: Sequence[int], new_rates: NewRates, author: str | None) -> JobOutcome:
         done, errors = 0, []
         for id in ids:
             try:
-                done += self.rates.change(id, new, author) is not None
+                done += self.rates.change(id, new_rates, author) is not None
             except StepFailed as error:
                 errors.append(JobError(id, error.sentence))
         return JobOutcome(done, len(ids) - done - len(errors), tuple(errors))
@@ -308,8 +310,10 @@ class JobService:
             return JobOutcome(done := len(self.gateway.disconnect(ids)), len(ids) - done)
         except StillConnected as error:
             ended = {session.id for session in error.ended}
-            left = [id for id in ids if id not in ended and self.gateway.sessions.get(id) is not None]
-            errors = tuple(JobError(id, f"Still connected: {error.reason}") for id in left)
+            connected_ids = [
+                id for id in ids if id not in ended and self.gateway.sessions.get(id) is not None
+            ]
+            errors = tuple(JobError(id, f"Still connected: {error.reason}") for id in connected_ids)
             return JobOutcome(len(ended), len(ids) - len(ended) - len(errors), errors)
 
     def _note(self, action: str, call: Command[Any], peer: Peer | None, job: Job) -> None:

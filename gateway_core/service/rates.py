@@ -21,7 +21,7 @@ from gateway_core.sessions.table import SessionTable
 #: Seconds between two attempts to restore the former rates of a session.
 _RETRY_SECONDS = 5.0
 
-_TEMPORARY: Ordering[Any] = Ordering(attrgetter("summary.id"), attrgetter("expiry"))
+_BY_ID_IF_TEMPORARY: Ordering[Any] = Ordering(attrgetter("summary.id"), attrgetter("expiry"))
 
 _log = logging.getLogger(__name__)
 
@@ -50,23 +50,23 @@ class NewRates(NamedTuple):
 
 
 class Rates:
-    """Rates of a gateway's sessions. Each change is added to the `journal`. `returned` is called with a
+    """Rates of a gateway's sessions. Each change is added to the `journal`. `on_return` is called with a
     session whose former rates are restored. Thread-safe."""
 
     def __init__(
-        self, gateway: Gateway, journal: Journal, clock: Clock, returned: Callable[[RateChange], None]
+        self, gateway: Gateway, journal: Journal, clock: Clock, on_return: Callable[[RateChange], None]
     ) -> None:
         self._gateway = gateway
         self._journal = journal
         self._sessions: SessionTable[Any] = gateway.sessions
         self._clock = clock
-        self._returned = returned
+        self._on_return = on_return
         # Held from the look at a session until its change.
         self._lock = threading.Lock()
         #: The steady time of the next attempt, by the id of a session whose return failed.
         self._retry_at: dict[int, float] = {}
 
-    def change(self, id: int, new: NewRates, author: str | None = None) -> RateChange | None:
+    def change(self, id: int, new_rates: NewRates, author: str | None = None) -> RateChange | None:
         """Change the rates of a session. Return the session before and after the change, or None for an
         unknown id. Raises StepFailed."""
         with self._lock:
@@ -74,14 +74,14 @@ class Rates:
             if session is None:
                 return None
             summary = session.summary
-            down = summary.rate_down if new.down is None else new.down
-            up = summary.rate_up if new.up is None else new.up
-            return self._set(id, down, up, self._make_expiry(session, new), author)
+            down = summary.rate_down if new_rates.down is None else new_rates.down
+            up = summary.rate_up if new_rates.up is None else new_rates.up
+            return self._set_rates(id, down, up, self._make_expiry(session, new_rates), author)
 
-    def return_due(self) -> None:
+    def restore_due_rates(self) -> None:
         """Restore the former rates of the sessions whose temporary rates have expired. A failure is logged,
         and the next attempt follows later."""
-        for session in self._sessions.snapshot(_TEMPORARY):
+        for session in self._sessions.snapshot(_BY_ID_IF_TEMPORARY):
             if self._clock.steady() >= self._retry_at.get(session.id, 0.0):
                 self._check_expiry(session.id)
         if self._retry_at:
@@ -99,12 +99,12 @@ class Rates:
                 return
             try:
                 if expiry.has_come(self._clock):
-                    changed = self._set(id, expiry.former_down, expiry.former_up)
-                    if changed is not None:
-                        self._returned(changed)
-                elif (refreshed := expiry.refresh_shown_time(self._clock)) is not expiry:
+                    rate_change = self._set_rates(id, expiry.former_down, expiry.former_up)
+                    if rate_change is not None:
+                        self._on_return(rate_change)
+                elif (new_expiry := expiry.refresh_shown_time(self._clock)) is not expiry:
                     summary = session.summary
-                    self._gateway.set_rate(id, summary.rate_down, summary.rate_up, refreshed)
+                    self._gateway.set_rate(id, summary.rate_down, summary.rate_up, new_expiry)
             except StepFailed as error:
                 text = "cannot restore the former rates of session %d, next attempt in %g s: %s"
                 _log.error(text, id, _RETRY_SECONDS, error)
@@ -112,20 +112,20 @@ class Rates:
             else:
                 self._retry_at.pop(id, None)
 
-    def _set(
+    def _set_rates(
         self, id: int, down: int, up: int, expiry: Expiry | None = None, author: str | None = None
     ) -> RateChange | None:
-        changed = self._gateway.set_rate(id, down, up, expiry)
+        rate_change = self._gateway.set_rate(id, down, up, expiry)
         session = self._sessions.get(id)
-        if changed is not None and session is not None:
+        if rate_change is not None and session is not None:
             expires_at = None if expiry is None else expiry.at
             self._journal.add_rate_change(session.summary, self._clock.wall(), expires_at, author)
-        return changed
+        return rate_change
 
-    def _make_expiry(self, session: Session, new: NewRates) -> Expiry | None:
+    def _make_expiry(self, session: Session, new_rates: NewRates) -> Expiry | None:
         summary = session.summary
         expiry = session.expiry or Expiry(former_down=summary.rate_down, former_up=summary.rate_up, at=0)
         expiry = replace(expiry, shows=None)
-        if new.until is not None:
-            return expiry.schedule_at(new.until, self._clock)
-        return None if new.expires_in is None else expiry.schedule_in(new.expires_in, self._clock)
+        if new_rates.until is not None:
+            return expiry.schedule_at(new_rates.until, self._clock)
+        return None if new_rates.expires_in is None else expiry.schedule_in(new_rates.expires_in, self._clock)

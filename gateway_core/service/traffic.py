@@ -23,9 +23,9 @@ _SAMPLE_SECONDS = 1.0
 #: Seconds for which all lists share a sweep.
 _SWEEP_LIFETIME_SECONDS = 5.0
 #: Seconds between the two sweeps of the first list.
-_FIRST_PAUSE_SECONDS = 1.0
+_FIRST_SWEEP_PAUSE_SECONDS = 1.0
 #: Maximum age of the older of two compared sweeps, in seconds: the rates must be current.
-_MAX_AGE_SECONDS = 30.0
+_MAX_SWEEP_AGE_SECONDS = 30.0
 
 Sleep = Callable[[float], None]
 
@@ -63,7 +63,7 @@ class _Sample(NamedTuple):
     reply: TrafficReply | None = None
 
 
-class _WatchedSession:
+class _SessionWatch:
     """Session that clients watch."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class _WatchedSession:
         self.sample: _Sample | None = None
 
 
-class Watches:
+class TrafficWatcher:
     """Sessions that clients watch. A session is sampled once a second, for any number of watchers: the first
     watcher whose second is over takes the sample for all watchers. Thread-safe."""
 
@@ -82,10 +82,10 @@ class Watches:
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._watched: dict[int, _WatchedSession] = {}
+        self._session_watches: dict[int, _SessionWatch] = {}
 
     def __len__(self) -> int:
-        return len(self._watched)
+        return len(self._session_watches)
 
     def watch_traffic(self, call: wire.WatchTraffic) -> Iterator[TrafficReply]:
         yield from self.watch(call.id)
@@ -95,31 +95,31 @@ class Watches:
         """Yield the traffic of a session each second until the session ends. The first reply comes without a
         wait if other watchers already have one. Raises StepFailed."""
         with self._lock:
-            watched = self._watched.setdefault(id, _WatchedSession())
-            watched.watchers += 1
+            session_watch = self._session_watches.setdefault(id, _SessionWatch())
+            session_watch.watchers += 1
         try:
-            yield from self._iterate_replies(id, watched)
+            yield from self._iterate_replies(id, session_watch)
         finally:
             with self._lock:
-                watched.watchers -= 1
-                if not watched.watchers:
-                    del self._watched[id]
+                session_watch.watchers -= 1
+                if not session_watch.watchers:
+                    del self._session_watches[id]
 
-    def _iterate_replies(self, id: int, watched: _WatchedSession) -> Iterator[TrafficReply]:
-        sample = self._wait_for_sample(id, watched, None)
+    def _iterate_replies(self, id: int, session_watch: _SessionWatch) -> Iterator[TrafficReply]:
+        sample = self._wait_for_sample(id, session_watch, None)
         while sample is not None:
             if sample.reply is not None:
                 yield sample.reply
             self._sleep(max(0.0, sample.at + _SAMPLE_SECONDS - self._clock.steady()))
-            sample = self._wait_for_sample(id, watched, sample)
+            sample = self._wait_for_sample(id, session_watch, sample)
 
-    def _wait_for_sample(self, id: int, watched: _WatchedSession, last: _Sample | None) -> _Sample | None:
+    def _wait_for_sample(self, id: int, session_watch: _SessionWatch, last: _Sample | None) -> _Sample | None:
         """Return the sample after `last`, or the first sample if `last` is None. Return None when the session
         has ended."""
-        with watched.lock:
-            if watched.sample is last:
-                watched.sample = self._take_sample(id, last)
-            return watched.sample
+        with session_watch.lock:
+            if session_watch.sample is last:
+                session_watch.sample = self._take_sample(id, last)
+            return session_watch.sample
 
     def _take_sample(self, id: int, before: _Sample | None) -> _Sample | None:
         detail = self._gateway.read_detail(id)
@@ -141,7 +141,7 @@ class _Sweep(NamedTuple):
     counters: Mapping[int, Counters]
 
 
-class Talkers:
+class TopTalkers:
     """Lists of the sessions with the most or the least traffic. The traffic is the difference between two
     sweeps of the counters of all sessions. Thread-safe."""
 
@@ -153,8 +153,8 @@ class Talkers:
         #: The last two sweeps, the older one first.
         self._sweeps: tuple[_Sweep, _Sweep] | None = None
         #: The lists since the last sweep, because finding their sessions among 200,000 sessions takes long.
-        self._found: dict[tuple[TalkerOrder, int], list[tuple[int, Throughput]]] = {}
-        self._idle = IdleTimer(_MAX_AGE_SECONDS, self._forget)
+        self._top_lists: dict[tuple[TalkerOrder, int], list[tuple[int, Throughput]]] = {}
+        self._idle_timer = IdleTimer(_MAX_SWEEP_AGE_SECONDS, self._forget)
 
     def list_talkers(self, call: wire.ListTalkers) -> TalkersReply:
         return self.list_top(call.sort, call.limit)
@@ -165,13 +165,13 @@ class Talkers:
         with self._lock:
             sweeps = self._take_sweeps()
             if sweeps is not self._sweeps:
-                self._sweeps, self._found = sweeps, {}
-            found = self._found.get((order, limit))
-            if found is None:
-                found = self._found[order, limit] = _choose(*sweeps, order, limit)
-        self._idle.restart()
+                self._sweeps, self._top_lists = sweeps, {}
+            top_list = self._top_lists.get((order, limit))
+            if top_list is None:
+                top_list = self._top_lists[order, limit] = _choose_top(*sweeps, order, limit)
+        self._idle_timer.restart()
         before, after = sweeps
-        sessions = ((self._gateway.sessions.get(id), rates) for id, rates in found)
+        sessions = ((self._gateway.sessions.get(id), rates) for id, rates in top_list)
         talkers = tuple(
             record_of(wire.Talker, session.summary, rates)
             for session, rates in sessions
@@ -184,10 +184,10 @@ class Talkers:
         now = self._clock.steady()
         if self._sweeps is not None and now - self._sweeps[1].at < _SWEEP_LIFETIME_SECONDS:
             return self._sweeps
-        if self._sweeps is not None and now - self._sweeps[1].at < _MAX_AGE_SECONDS:
+        if self._sweeps is not None and now - self._sweeps[1].at < _MAX_SWEEP_AGE_SECONDS:
             return self._sweeps[1], self._sweep()
         before = self._sweep()
-        self._sleep(_FIRST_PAUSE_SECONDS)
+        self._sleep(_FIRST_SWEEP_PAUSE_SECONDS)
         return before, self._sweep()
 
     def _sweep(self) -> _Sweep:
@@ -196,10 +196,12 @@ class Talkers:
 
     def _forget(self) -> None:
         with self._lock:
-            self._sweeps, self._found = None, {}
+            self._sweeps, self._top_lists = None, {}
 
 
-def _choose(before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int) -> list[tuple[int, Throughput]]:
+def _choose_top(
+    before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int
+) -> list[tuple[int, Throughput]]:
     """Return the ids of the first `limit` sessions in an order, each with its rates."""
     field = attrgetter("bytes_out" if order.removeprefix("-") == "down" else "bytes_in")
     earlier, later = before.counters, after.counters
@@ -208,6 +210,6 @@ def _choose(before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int) -> li
         difference: int = field(later[id]) - field(earlier[id])
         return max(0, difference)
 
-    choose = heapq.nlargest if order.startswith("-") else heapq.nsmallest
-    ids = choose(limit, later.keys() & earlier.keys(), key=count_bytes)
+    select = heapq.nlargest if order.startswith("-") else heapq.nsmallest
+    ids = select(limit, later.keys() & earlier.keys(), key=count_bytes)
     return [(id, compute_throughput(earlier[id], later[id], after.at - before.at)) for id in ids]

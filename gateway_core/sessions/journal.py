@@ -33,24 +33,24 @@ class Feed(Generic[R]):
         self._boot_id = boot_id
         self._reply = reply
         self._ring: Ring[msgspec.Raw] = Ring(size)
-        self._grown = threading.Condition()
+        self._record_added = threading.Condition()
 
-    def add(self, record: Callable[[int], Record]) -> None:
-        """Add the record that `record` returns for the next number."""
-        with self._grown:
-            self._ring.add(msgspec.Raw(msgspec.json.encode(record(self._ring.newest + 1))))
-            self._grown.notify_all()
+    def add(self, make_record: Callable[[int], Record]) -> None:
+        """Add the record that `make_record` returns for the next number."""
+        with self._record_added:
+            self._ring.add(msgspec.Raw(msgspec.json.encode(make_record(self._ring.newest + 1))))
+            self._record_added.notify_all()
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[R | None]:
         """Yield replies without end, with the records after number `after` of the run `boot_id`. If both
         arguments are None, yield only new records. A reply has `gap` if some records are no longer stored;
         new records follow. Yield None after each second without records, so that the caller checks the
         connection."""
-        with self._grown:
+        with self._record_added:
             position = self._ring.newest if boot_id is None and after is None else after or 0
             is_this_run = boot_id in (None, self._boot_id)
         while True:
-            with self._grown:
+            with self._record_added:
                 records = self._ring.after(position, _RECORDS_PER_REPLY) if is_this_run else None
                 position = self._ring.newest if records is None else position + len(records)
                 reply = self._reply(
@@ -65,8 +65,8 @@ class Feed(Generic[R]):
 
     def _wait_for_record(self, position: int) -> bool:
         """Return True as soon as there is a record after this position, False after a second."""
-        with self._grown:
-            return self._grown.wait_for(lambda: self._ring.newest > position, _WAIT_SECONDS)
+        with self._record_added:
+            return self._record_added.wait_for(lambda: self._ring.newest > position, _WAIT_SECONDS)
 
 
 class Journal:
@@ -77,7 +77,7 @@ class Journal:
         self._events = Feed(boot_id, size, EventsReply)
         #: A feed of their own: subscribers who try again every few seconds would push out the events of
         #: sessions.
-        self._failures = Feed(boot_id, MAX_FAILED_SIGN_ONS, FailedSignOnsReply)
+        self._failed_sign_ons = Feed(boot_id, MAX_FAILED_SIGN_ONS, FailedSignOnsReply)
         self._lock = threading.Lock()
         #: The users who ordered the end of sessions, by the id of the session.
         self._authors: dict[int, str | None] = {}
@@ -113,11 +113,13 @@ class Journal:
         with self._lock:
             self._authors |= dict.fromkeys(ids, author)
 
-    def add_failed_sign_on(self, reason: str, at: float, *known: object, **fields: Any) -> None:
-        """Add a sign-on that failed for a `reason` of FailedSignOn. Other fields come from the `known`
-        records of the subscriber, and from `fields`."""
+    def add_failed_sign_on(self, reason: str, at: float, *subscriber_records: object, **fields: Any) -> None:
+        """Add a sign-on that failed for a `reason` of FailedSignOn. Other fields come from the
+        `subscriber_records` and from `fields`."""
         fields |= {"at": int(at), "reason": reason}
-        self._failures.add(lambda number: record_of(FailedSignOn, *known, sequence=number, **fields))
+        self._failed_sign_ons.add(
+            lambda number: record_of(FailedSignOn, *subscriber_records, sequence=number, **fields)
+        )
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
         """Yield replies with session events; see `Feed.follow`."""
@@ -127,7 +129,7 @@ class Journal:
         self, boot_id: str | None, after: int | None
     ) -> Iterator[FailedSignOnsReply | None]:
         """Yield replies with failed sign-ons; see `Feed.follow`."""
-        return self._failures.follow(boot_id, after)
+        return self._failed_sign_ons.follow(boot_id, after)
 
     def _add(self, name: EventName, session: SessionSummary, at: float, **more: Any) -> None:
         fields = {"event": name, "at": int(at), **_NO_RATES, **more}

@@ -153,16 +153,16 @@ class Session(Record, frozen=True):
 def make_sort_key(field: str) -> Callable[[Session], int | str]:
     """Return a function that returns the sort key of a session for a field of the summary. Null sorts first,
     addresses sort as numbers, and prefixes sort by address, then by length."""
-    read, address_key, kinds = (
+    read, address_key, value_types = (
         attrgetter(f"summary.{field}"),
         ADDRESS_KEYS.get(field),
-        get_args(_HINTS[field]),
+        get_args(_SUMMARY_TYPES[field]),
     )
     if address_key is not None:
         return lambda session: address_key(read(session))
-    if NoneType not in kinds:
+    if NoneType not in value_types:
         return read
-    least = kinds[0]()
+    least = value_types[0]()
     return lambda session: read(session) or least
 
 
@@ -178,4 +178,4 @@ def get_session_ordering(field: str, type: SessionTypeFilter | None = None) -> O
     )
 
 
-_HINTS = get_type_hints(SessionSummary)
+_SUMMARY_TYPES = get_type_hints(SessionSummary)

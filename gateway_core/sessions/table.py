@@ -18,7 +18,7 @@ from gateway_contract.configuration import Cgnat
 from gateway_contract.contract import Record
 from gateway_contract.core.sessions import SessionFilter, SessionState, SessionStatistics, SessionType
 from gateway_core.records.orders import ChunkValues, Ordering, SortedSnapshot, SortedViews
-from gateway_core.records.paging import Rows, SortedRows, WholeList, encode_chunk, ipv4_key, limit_size
+from gateway_core.records.paging import Rows, SortedRows, WholeList, encode_chunk, limit_size, make_ipv4_key
 from gateway_core.sessions.session import IFB_PREFIX, MAX_NAME_LENGTH, Session
 
 K = TypeVar("K", bound=Hashable)
@@ -36,27 +36,27 @@ class Index(Generic[K]):
         self._ids: dict[K, int | set[int]] = {}
 
     def add(self, key: K, id: int) -> None:
-        held = self._ids.get(key)
-        if held is None:
+        entry = self._ids.get(key)
+        if entry is None:
             self._ids[key] = id
-        elif isinstance(held, int):
-            self._ids[key] = {held, id}
+        elif isinstance(entry, int):
+            self._ids[key] = {entry, id}
         else:
-            held.add(id)
+            entry.add(id)
 
     def remove(self, key: K, id: int) -> None:
-        held = self._ids[key]
-        if isinstance(held, set):
-            held.remove(id)
-        if isinstance(held, int) or not held:
+        entry = self._ids[key]
+        if isinstance(entry, set):
+            entry.remove(id)
+        if isinstance(entry, int) or not entry:
             del self._ids[key]
 
     def find(self, key: K) -> list[int]:
         """Return the session ids of a key, in ascending order."""
-        held = self._ids.get(key)
-        if held is None:
+        entry = self._ids.get(key)
+        if entry is None:
             return []
-        return [held] if isinstance(held, int) else sorted(held)
+        return [entry] if isinstance(entry, int) else sorted(entry)
 
 
 class NetworkIndex(Index[int]):
@@ -78,7 +78,7 @@ class NetworkIndex(Index[int]):
         if not self._lengths[length]:
             del self._lengths[length]
 
-    def find_around(self, network: int) -> list[int]:
+    def find_enclosing_ids(self, network: int) -> list[int]:
         """Return the session ids of all networks that contain an address or network, in ascending order."""
         bits = network.bit_length()
         lengths = [length for length in self._lengths if length <= bits]
@@ -119,8 +119,8 @@ class _ChunkTexts(NamedTuple):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
-        each = list(texts)
-        return cls(each, _SEPARATOR.join(["", *each, ""]))
+        text_list = list(texts)
+        return cls(text_list, _SEPARATOR.join(["", *text_list, ""]))
 
     def match_part(self, part: str) -> list[bool]:
         return [part in text for text in self.texts] if part in self.joined else []
@@ -159,11 +159,11 @@ class _SearchedChunk(NamedTuple):
     @classmethod
     def of(cls, sessions: Iterable[Session]) -> Self:
         sessions = list(sessions)
-        addresses = [ipv4_key(session.summary.ip_address) for session in sessions]
+        addresses = [make_ipv4_key(session.summary.ip_address) for session in sessions]
         return cls(
             _ChunkTexts.of(session.summary.username.casefold() for session in sessions),
             _ChunkTexts.of(map(_join_keys, sessions)),
-            _ChunkTexts.of(_spell_mac(session.summary.mac_address) for session in sessions),
+            _ChunkTexts.of(_make_mac_text(session.summary.mac_address) for session in sessions),
             addresses,
             sorted(addresses),
         )
@@ -204,7 +204,7 @@ def _join_keys(session: Session) -> str:
     return "\n" + "\n".join(texts) + f"\n\n{session.acct_session_id.casefold() or _NO_VALUE}\n"
 
 
-def _spell_mac(address: str | None) -> str:
+def _make_mac_text(address: str | None) -> str:
     """Return a MAC address with colons, and again as bare digits."""
     return f"{address} {address.replace(':', '')}" if address else ""
 
@@ -216,10 +216,10 @@ _SHARED_ADDRESSES = IPv4Network("100.64.0.0/10")
 
 #: Indexed fields of the summary and of a filter. The index of `interface` has the access interfaces, too.
 _INDEXED_TEXTS = ("ip_address", "username", "mac_address", "interface")
-_id = attrgetter("summary.id")
-_BY_ID: Ordering[Any] = Ordering(_id)
-_STEERED: Ordering[Any] = Ordering(_id, attrgetter("vrf_steered"))
-_indexed_values = attrgetter(
+_get_id = attrgetter("summary.id")
+_BY_ID: Ordering[Any] = Ordering(_get_id)
+_STEERED_BY_ID: Ordering[Any] = Ordering(_get_id, attrgetter("vrf_steered"))
+_get_indexed_values = attrgetter(
     *_INDEXED_TEXTS, "access_interface", "ipv6_address", "ipv6_prefix", "delegated_prefixes"
 )
 
@@ -239,10 +239,10 @@ class SessionTable(Generic[S]):
         self._indexes: dict[str, Index[str]] = {field: Index() for field in _INDEXED_TEXTS}
         self._networks = NetworkIndex()
         self._counts: Counter[str] = Counter()
-        self._views = SortedViews(self._sessions)
+        self._sorted_views = SortedViews(self._sessions)
         #: Each session takes 450 bytes in the searched chunks, and 400 bytes in the encoded chunks.
-        self._searched: ChunkValues[S, _SearchedChunk] = ChunkValues(_SearchedChunk.of)
-        self._encoded = ChunkValues[S, tuple[bytes, int]](
+        self._search_texts: ChunkValues[S, _SearchedChunk] = ChunkValues(_SearchedChunk.of)
+        self._encoded_chunks = ChunkValues[S, tuple[bytes, int]](
             lambda sessions: encode_chunk([session.summary for session in sessions])
         )
         #: The number of changes so far.
@@ -258,12 +258,12 @@ class SessionTable(Generic[S]):
     def snapshot(self, ordering: Ordering[S]) -> SortedSnapshot[S]:
         """Return the sessions of an ordering, in its order."""
         with self.lock:
-            return self._views.snapshot(ordering)
+            return self._sorted_views.snapshot(ordering)
 
     def whole(self) -> WholeList:
         """Return the reply with all sessions, sorted by id."""
         sessions = self.all()
-        chunks = (chunk for _, chunk in self._encoded.iterate(sessions))
+        chunks = (chunk for _, chunk in self._encoded_chunks.iterate(sessions))
         return WholeList("sessions", limit_size(chunks), len(sessions), {})
 
     def get(self, id: int) -> S | None:
@@ -278,7 +278,7 @@ class SessionTable(Generic[S]):
         if wanted.search is not None:
             return [session for session in self._search(wanted.search) if session.matches(wanted)]
         with self.lock:
-            return [session for session in self._candidates(wanted) if session.matches(wanted)]
+            return [session for session in self._find_candidates(wanted) if session.matches(wanted)]
 
     def has_address(self, address: str) -> bool:
         return bool(self._indexes["ip_address"].find(address))
@@ -320,7 +320,7 @@ class SessionTable(Generic[S]):
     def cgnat_sessions(self) -> Rows:
         """Return a row with a CgnatSession for each steered session, sorted by id."""
         with self.lock:
-            cgnat, steered = self._cgnat, self.snapshot(_STEERED)
+            cgnat, steered = self._cgnat, self.snapshot(_STEERED_BY_ID)
         return SortedRows(steered, lambda session: (session.id,), methodcaller("make_cgnat", cgnat))
 
     def compute_steering(self, address: str | None) -> tuple[bool, bool]:
@@ -341,39 +341,39 @@ class SessionTable(Generic[S]):
                 self.replace(replace(session, vrf_steered=steered, shared_address=shared))
 
     def add(self, session: S) -> None:
-        entries = self._index_entries(session)
+        entries = self._make_index_entries(session)
         self._note_change(session.id, None)
         self._sessions[session.id] = session
         for index, key in entries:
             index.add(key, session.id)
-        self._counts.update(_counted_properties(session))
+        self._counts.update(_list_counted_properties(session))
 
     def remove(self, id: int) -> S:
         """Remove a session, and return it. Raises KeyError for an unknown id."""
         session = self._sessions.pop(id)
         self._note_change(id, session)
-        for index, key in self._index_entries(session):
+        for index, key in self._make_index_entries(session):
             index.remove(key, id)
-        self._counts.subtract(_counted_properties(session))
+        self._counts.subtract(_list_counted_properties(session))
         return session
 
     def replace(self, session: S) -> None:
         """Replace the session with the same id."""
         id = session.id
         before = self._sessions[id]
-        if _indexed_values(before.summary) != _indexed_values(session.summary):
-            former, present = self._index_entries(before), self._index_entries(session)
+        if _get_indexed_values(before.summary) != _get_indexed_values(session.summary):
+            former, present = self._make_index_entries(before), self._make_index_entries(session)
             for index, key in former - present:
                 index.remove(key, id)
             for index, key in present - former:
                 index.add(key, id)
         self._note_change(id, before)
         self._sessions[id] = session
-        self._counts.subtract(_counted_properties(before))
-        self._counts.update(_counted_properties(session))
+        self._counts.subtract(_list_counted_properties(before))
+        self._counts.update(_list_counted_properties(session))
 
     def _note_change(self, id: int, before: S | None) -> None:
-        self._views.note_change(id, before)
+        self._sorted_views.note_change(id, before)
         self.version += 1
 
     def _search(self, text: str) -> list[S]:
@@ -384,7 +384,7 @@ class SessionTable(Generic[S]):
         # Without the lock, which a search of 200,000 sessions would hold for long.
         found = [
             session
-            for sessions, texts in self._searched.iterate(self.all())
+            for sessions, texts in self._search_texts.iterate(self.all())
             for session in compress(sessions, texts.match(wanted))
         ]
         network = wanted.ipv6
@@ -392,23 +392,26 @@ class SessionTable(Generic[S]):
             return found
         subnets = self._networks.find_subnets(network)
         with self.lock:
-            ids = set(self._networks.find_around(network))
+            ids = set(self._networks.find_enclosing_ids(network))
             ids.update(id for subnet in subnets for id in self._networks.find(subnet))
             by_id = {session.id: session for session in found} | {id: self._sessions[id] for id in ids}
         return [by_id[id] for id in sorted(by_id)]
 
-    def _candidates(self, wanted: SessionFilter) -> Iterable[S]:
+    def _find_candidates(self, wanted: SessionFilter) -> Iterable[S]:
         """Return all sessions that may match a filter, sorted by id: the sessions of one index, or all
         sessions."""
         if wanted.ip_address is not None and ipv6.is_meant(wanted.ip_address):
-            return [self._sessions[id] for id in self._networks.find_around(ipv6.address(wanted.ip_address))]
+            return [
+                self._sessions[id]
+                for id in self._networks.find_enclosing_ids(ipv6.address(wanted.ip_address))
+            ]
         for field, index in self._indexes.items():
             text = getattr(wanted, field)
             if text is not None:
                 return [self._sessions[id] for id in index.find(text)]
         return self._sessions.values()
 
-    def _index_entries(self, session: S) -> set[tuple[Index[Any], Any]]:
+    def _make_index_entries(self, session: S) -> set[tuple[Index[Any], Any]]:
         """Return the indexes that contain a session, each with the key of the session."""
         summary, networks = session.summary, set(session.iterate_networks())
         entries: set[tuple[Index[Any], Any]] = {
@@ -424,12 +427,12 @@ class SessionTable(Generic[S]):
         return entries
 
 
-def _counted_properties(session: Session) -> list[str]:
-    counted: list[str] = [session.summary.type, session.summary.state]
+def _list_counted_properties(session: Session) -> list[str]:
+    properties: list[str] = [session.summary.type, session.summary.state]
     if session.vrf_steered:
-        counted.append("steered")
+        properties.append("steered")
     if session.summary.ip_address is not None and not session.shared_address:
-        counted.append("public")
+        properties.append("public")
     if session.summary.rate_down or session.summary.rate_up:
-        counted.append("shaped")
-    return counted
+        properties.append("shaped")
+    return properties

@@ -14,7 +14,7 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.core.configuration import Edit
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.configuration.store import ConfigurationStore
-from gateway_core.configuration.workspace import ChangeRequest, GatewayServices, Rendered, Workspace
+from gateway_core.configuration.workspace import ChangeRequest, GatewayServices, RenderedFiles, Workspace
 from gateway_core.gateways.lab.gateway import LabServices
 from tests.support.core_clock import StillClock
 
@@ -28,7 +28,7 @@ class CheckedServices(LabServices):
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
 
-    def render(self, configuration: Configuration) -> Rendered:
+    def render(self, configuration: Configuration) -> RenderedFiles:
         self._check()
         return {}
 

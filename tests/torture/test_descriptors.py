@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway_contract.base.process import max_clients
+from gateway_contract.base.process import compute_max_clients
 from tests.support.stack import Api, running_stack
 
 FEW = 256
@@ -68,17 +68,17 @@ def limited() -> Iterator[None]:
 
 @pytest.mark.usefixtures("limited")
 def test_descriptors_that_a_process_has_already_leave_fewer_places() -> None:
-    before = max_clients(10_000)
+    before = compute_max_clients(10_000)
     with ExitStack() as held:
         for _ in range(100):
             for descriptor in os.pipe():
                 held.callback(os.close, descriptor)
-        assert max_clients(10_000) == before - 100
-        assert max_clients(10) == 10
-    assert max_clients(10_000) == before
+        assert compute_max_clients(10_000) == before - 100
+        assert compute_max_clients(10) == 10
+    assert compute_max_clients(10_000) == before
     # One that has almost all of them has one.
     with ExitStack() as held:
         while len(list(Path("/proc/self/fd").iterdir())) < 1000:
             for descriptor in os.pipe():
                 held.callback(os.close, descriptor)
-        assert max_clients(10_000) == 1
+        assert compute_max_clients(10_000) == 1

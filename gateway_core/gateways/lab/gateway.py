@@ -14,7 +14,7 @@ from gateway_contract.core.health import Dependency, DependencyState, TriggerRef
 from gateway_contract.core.impact import Impact
 from gateway_contract.core.network import Interface
 from gateway_contract.core.sessions import SessionDetail
-from gateway_core.configuration.workspace import Rendered
+from gateway_core.configuration.workspace import RenderedFiles
 from gateway_core.gateways.lab import network
 from gateway_core.gateways.lab.access import LabSession, ManagedVlan
 from gateway_core.gateways.lab.population import Population
@@ -52,11 +52,11 @@ _DEPENDENCIES = (
 class LabServices:
     """`GatewayServices` of the lab, which has no services."""
 
-    def render(self, configuration: Configuration) -> Rendered:
+    def render(self, configuration: Configuration) -> RenderedFiles:
         """Return no files."""
         return {}
 
-    def apply(self, rendered: Rendered, configuration: Configuration) -> None:
+    def apply(self, rendered: RenderedFiles, configuration: Configuration) -> None:
         """Do nothing."""
 
     def resume(self, configuration: Configuration) -> None:

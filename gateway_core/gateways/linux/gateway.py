@@ -25,7 +25,7 @@ from gateway_contract.core.health import (
 )
 from gateway_contract.core.impact import Impact
 from gateway_contract.core.sessions import SessionDetail, SessionType
-from gateway_core.configuration.running import get_former_range, with_former_range, without_former_range
+from gateway_core.configuration.running import add_former_range, get_former_range, remove_former_range
 from gateway_core.gateways.linux.daemons.frr import BgpReader
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
 from gateway_core.gateways.linux.dataplane.dhcp_guard import DhcpGuard
@@ -181,7 +181,7 @@ class LinuxGateway:
             services = ()
         if get_former_range(configuration) is None:
             running = self.configuration
-            configuration = with_former_range(
+            configuration = add_former_range(
                 configuration, get_former_range(running) or running.cgnat.source_range
             )
         return replace(self._find_impact_on_sessions(configuration), services=services)
@@ -292,7 +292,7 @@ class LinuxGateway:
 
     def _find_impact_on_sessions(self, configuration: Configuration) -> Impact:
         """Return the impact of a commit on sessions, including sessions that end only at the confirmation."""
-        ends, held = self._make_pending_commit(without_former_range(configuration)).session_ids, 0
+        ends, held = self._make_pending_commit(remove_former_range(configuration)).session_ids, 0
         if get_former_range(configuration) is not None:
             held = len(ends) - len(self._make_pending_commit(configuration).session_ids)
         return Impact.of(ends, held=held)

@@ -17,7 +17,7 @@ from gateway_contract.core.traffic import TalkerOrder, TrafficReply, WatchTraffi
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.lab.gateway import LabGateway
 from gateway_core.gateways.lab.population import Population
-from gateway_core.service.traffic import Talkers, Throughput, Watches, compute_throughput
+from gateway_core.service.traffic import Throughput, TopTalkers, TrafficWatcher, compute_throughput
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.session import Counters
 from tests.support.clocks import NOW
@@ -50,8 +50,8 @@ class Core:
         configuration = RunningConfiguration.of(document).sections
         self.gateway = CountingLab(configuration, Population(5, 0.0, 1), Journal("life"), self.clock)
         self.gateway.samples = []
-        self.watches = Watches(self.gateway, self.clock, self.sleep)
-        self.talkers = Talkers(self.gateway, self.clock, self.sleep)
+        self.watches = TrafficWatcher(self.gateway, self.clock, self.sleep)
+        self.talkers = TopTalkers(self.gateway, self.clock, self.sleep)
         #: Seconds that a sleep takes longer than it was told.
         self.late = 0.0
 

@@ -40,12 +40,12 @@ assert later() is None
 def test_a_process_that_was_stopped_and_continues_has_no_signal() -> None:
     code = """
 import signal, sys
-from gateway_contract.base.process import has_signal
+from gateway_contract.base.process import wait_for_signal
 
 ends = {signal.SIGTERM}
 signal.pthread_sigmask(signal.SIG_BLOCK, ends)
 print("ready", flush=True)
-sys.exit(has_signal(ends, 1))
+sys.exit(wait_for_signal(ends, 1))
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -80,10 +80,10 @@ def test_it_is_said_once_when_a_forked_process_answers(
     assert "NOTIFY_SOCKET" not in os.environ
     child = os.fork()
     if not child:
-        readiness.serves()
+        readiness.report_serving()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    readiness.serves()
+    readiness.report_serving()
     assert listener.recv(100) == b"READY=1"
     listener.setblocking(False)
     with pytest.raises(BlockingIOError):
@@ -94,7 +94,7 @@ def test_without_systemd_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     readiness = Readiness()
     readiness.take_over()
-    readiness.serves()
+    readiness.report_serving()
 
 
 def test_the_watchdog_hears_of_a_turn_and_not_of_each(systemd: tuple[socket.socket, str]) -> None:

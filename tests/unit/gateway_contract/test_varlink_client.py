@@ -269,7 +269,7 @@ def test_replies_that_break_off_or_are_too_many_end_as_unreachable(
 
 def test_replies_over_the_cap_end_as_unreachable(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # All of them, and none alone.
-    monkeypatch.setattr(varlink_client, "_MAX_REPLIES", 1000)
+    monkeypatch.setattr(varlink_client, "_MAX_REPLIES_BYTES", 1000)
     replies = b'{"parameters":{}}\0' + b'{"parameters":{"a":"%s"},"continues":true}\0' % (b"x" * 30) * 4
     error = _replying(path, replies, ask_for_more)
     assert isinstance(error, Unreachable) and "over 1000 bytes" in str(error)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.sessions import SessionType
-from gateway_core.configuration.running import RunningConfiguration, with_former_range, without_former_range
+from gateway_core.configuration.running import RunningConfiguration, add_former_range, remove_former_range
 from gateway_core.gateways.linux.sessions.commit_ends import find_sessions_to_end
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import SessionKey
@@ -92,20 +92,20 @@ def test_sessions_with_an_address_of_a_removed_pool_end() -> None:
 
 
 LEASE = at(1, "100.64.200.9", "dnsmasq", type=SessionType.DHCP)
-UNCONFIRMED = with_former_range(configured("100.65.0.0/16"), IPv4Network("100.64.0.0/16"))
+UNCONFIRMED = add_former_range(configured("100.65.0.0/16"), IPv4Network("100.64.0.0/16"))
 
 
 def test_a_lease_of_the_former_range_goes_on_until_the_commit_is_confirmed() -> None:
     others = [at(2, "100.64.7.9", "pppoe-server"), at(3, "100.64.0.9")]
     assert ended([LEASE, *others], UNCONFIRMED) == [2, 3]
-    assert ended([LEASE], without_former_range(UNCONFIRMED), UNCONFIRMED) == [1]
+    assert ended([LEASE], remove_former_range(UNCONFIRMED), UNCONFIRMED) == [1]
     # The return, or a second range, ends the leases of the unconfirmed range alone.
     newer = at(2, "100.65.200.9", "dnsmasq", type=SessionType.DHCP)
     assert ended([LEASE, newer], configured(), UNCONFIRMED) == [2]
-    second = with_former_range(configured("100.66.0.0/16"), IPv4Network("100.64.0.0/16"))
+    second = add_former_range(configured("100.66.0.0/16"), IPv4Network("100.64.0.0/16"))
     assert ended([LEASE, newer], second, UNCONFIRMED) == [2]
     # In the larger range, the address is in the share of PPPoE.
-    larger = with_former_range(configured("100.64.0.0/15"), IPv4Network("100.64.0.0/16"))
+    larger = add_former_range(configured("100.64.0.0/15"), IPv4Network("100.64.0.0/16"))
     assert ended([LEASE], larger) == [1]
 
 

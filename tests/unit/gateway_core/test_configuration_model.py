@@ -24,7 +24,7 @@ from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.configuration.documents import OperationRefused, compare, format_diff
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.configuration.store import Commit, ConfigurationStore
-from gateway_core.configuration.workspace import ChangeRequest, Rendered, Workspace
+from gateway_core.configuration.workspace import ChangeRequest, RenderedFiles, Workspace
 from tests.support.clocks import NOW
 from tests.support.core_clock import StillClock
 from tests.support.documents import FACTORY as FACTORY_FILE
@@ -370,12 +370,12 @@ class Pair:
         self.runs_at_start, self.followed = self.model.runs, list[Configuration]()
         self.workspace.follow(self.followed.append)
 
-    def render(self, configuration: Configuration) -> Rendered:
+    def render(self, configuration: Configuration) -> RenderedFiles:
         if self.model.refusing and self.model.runs % 2:
             raise StepFailed("check the files of the services", "they are refused")
         return {"hostname": configuration.system.hostname}
 
-    def apply(self, rendered: Rendered, configuration: Configuration) -> None:
+    def apply(self, rendered: RenderedFiles, configuration: Configuration) -> None:
         if self.model.refusing:
             raise StepFailed("reload a service", "it refuses its files")
         assert rendered == self.render(configuration)

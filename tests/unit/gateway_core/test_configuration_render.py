@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from gateway_core.configuration.running import RunningConfiguration, with_former_range
+from gateway_core.configuration.running import RunningConfiguration, add_former_range
 from tests.support.documents import SECRET_HASH, put
 from tests.support.rendered import (
     FURTHER_RADIUS,
@@ -310,7 +310,7 @@ def test_frr_announces_the_networks_of_subscribers(document: dict[str, Any]) -> 
 
 def test_frr_announces_the_former_range_too_until_the_commit_is_confirmed(document: dict[str, Any]) -> None:
     sections = RunningConfiguration.of(document).sections
-    text = render(with_former_range(sections, IPv4Network("10.8.0.0/16")))["frr.conf"]
+    text = render(add_former_range(sections, IPv4Network("10.8.0.0/16")))["frr.conf"]
     announced = [line.split()[1] for line in text.splitlines() if line.startswith("  network")]
     assert announced == ["100.64.0.0/10", "10.8.0.0/16"]
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway_contract.base.errors import StepFailed
-from gateway_core.configuration.running import RunningConfiguration, with_former_range
+from gateway_core.configuration.running import RunningConfiguration, add_former_range
 from gateway_core.gateways.linux.daemons.daemon import PlacedFiles
 from gateway_core.gateways.linux.daemons.dnsmasq import (
     DnsmasqDaemon,
@@ -46,9 +46,7 @@ def held_lines(folder: Path, document: dict[str, Any], leases: bytes) -> list[st
     (folder / "leases").write_bytes(leases)
     files = PlacedFiles(folder)
     daemon = DnsmasqDaemon(Systemd(), files, is_source=True, leases=folder / "leases")
-    configuration = with_former_range(
-        RunningConfiguration.of(document).sections, IPv4Network("100.64.9.0/24")
-    )
+    configuration = add_former_range(RunningConfiguration.of(document).sections, IPv4Network("100.64.9.0/24"))
     rendered = daemon.render(configuration)
     daemon.verify(rendered)
     files.place("dnsmasq.conf", rendered["dnsmasq.conf"])

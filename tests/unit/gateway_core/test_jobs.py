@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.core.jobs import MAX_RUNNING_JOBS, Job, JobError, JobKind, JobState
 from gateway_contract.varlink.protocol import ErrorReply
-from gateway_core.service.jobs import Act, JobOutcome, Jobs
+from gateway_core.service.jobs import JobOutcome, Jobs, SessionAction
 from tests.support.clocks import NOW
 from tests.support.core_clock import StillClock
 from tests.support.stack import PATIENCE, wait_for
@@ -38,7 +38,7 @@ class World:
         """As after a restart of the core."""
         self.jobs = Jobs(self.folder, self.clock, self._sleep, self.held)
 
-    def run(self, act: Act, ids: Sequence[int] = IDS, **more: int) -> Job:
+    def run(self, act: SessionAction, ids: Sequence[int] = IDS, **more: int) -> Job:
         return self.jobs.start(replace(WANTED, **more), ids, act)
 
     def ended(self, job: Job) -> Job:

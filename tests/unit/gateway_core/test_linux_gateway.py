@@ -18,7 +18,7 @@ from gateway_contract.configuration import AddressPool, Cgnat, Configuration
 from gateway_contract.core.health import FaultKind
 from gateway_contract.core.network import AddressFamily, Interface, InterfaceStats, Route
 from gateway_contract.core.sessions import SessionType
-from gateway_core.configuration.running import RunningConfiguration, with_former_range
+from gateway_core.configuration.running import RunningConfiguration, add_former_range
 from gateway_core.gateways.linux.assembly import DesiredSessions, find_occupancy
 from gateway_core.gateways.linux.daemons.frr import BgpReader, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import LinuxServices
@@ -385,7 +385,7 @@ def test_a_commit_whose_ends_are_not_kept_is_refused_and_one_that_did_not_count_
 def test_kept_ends_outlive_the_core_and_those_of_another_version_are_given_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    commit = PendingCommit((1,), with_former_range(CONFIGURATION, IPv4Network("10.8.0.0/16")))
+    commit = PendingCommit((1,), add_former_range(CONFIGURATION, IPv4Network("10.8.0.0/16")))
     PendingCommits(tmp_path, CONFIGURATION).replace([commit])
     assert PendingCommits(tmp_path, CONFIGURATION).commits == [commit]
     for text in ("no JSON", '[{"ids": [1], "former": {"demux": {"trunks": 7}}}]'):

@@ -53,7 +53,7 @@ class Core:
     def later(self, seconds: float) -> tuple[int, int]:
         """The rates after so many seconds."""
         self.clock.now += seconds
-        self.rates.return_due()
+        self.rates.restore_due_rates()
         return self.now()
 
 

@@ -24,7 +24,7 @@ from gateway_contract.core.configuration import Edit
 from gateway_contract.core.impact import Impact
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.configuration.documents import OperationRefused
-from gateway_core.configuration.workspace import ChangeRequest, Rendered, Workspace
+from gateway_core.configuration.workspace import ChangeRequest, RenderedFiles, Workspace
 from tests.support.core_clock import StillClock
 from tests.support.documents import SECRET_HASH, put
 from tests.support.workspaces import ADMIN, CheckedServices, commit, no_file_longer_than, opened, stage
@@ -79,7 +79,7 @@ def test_a_lost_configuration_that_should_return_locks_nobody_out(
     with start(clock) as workspace:
         commit(workspace, "bng2", confirm_seconds=60)
         shutil.rmtree(tmp_path / "revisions" / "1")
-        assert workspace.in_force == workspace.snapshot.running.sections
+        assert workspace.effective_configuration == workspace.snapshot.running.sections
         clock.now += 60
         assert not workspace.return_if_due()
         assert "cannot return to the former configuration" in caplog.text
@@ -245,11 +245,11 @@ class Services:
         self.steps = list(steps)
         self.applied: list[str] = []
 
-    def render(self, configuration: Configuration) -> Rendered:
+    def render(self, configuration: Configuration) -> RenderedFiles:
         ranges = " ".join(map(str, configuration.cgnat.source_ranges))
         return {"file": f"{configuration.system.hostname} {ranges}"}
 
-    def apply(self, rendered: Rendered, configuration: Configuration) -> None:
+    def apply(self, rendered: RenderedFiles, configuration: Configuration) -> None:
         if self.steps:
             self.steps.pop(0)()
         assert rendered == self.render(configuration)
@@ -364,7 +364,7 @@ def test_a_start_applies_what_this_version_renders_once_and_again_until_it_works
     start: Start, tmp_path: Path
 ) -> None:
     class NewServices(Services):
-        def render(self, configuration: Configuration) -> Rendered:
+        def render(self, configuration: Configuration) -> RenderedFiles:
             return {"file": f"{configuration.system.hostname}.example"}
 
     # A service that refuses stops no first start.
@@ -450,7 +450,7 @@ def move(workspace: Workspace, source_range: str, confirm_seconds: int | None = 
 
 
 def test_the_range_of_the_baseline_is_served_until_the_commit_is_confirmed(start: Start) -> None:
-    services, followed = Services(), list[Rendered]()
+    services, followed = Services(), list[RenderedFiles]()
     with start(services=services) as workspace:
         workspace.follow(lambda configuration: followed.append(services.render(configuration)))
         move(workspace, MOVED)
@@ -464,7 +464,8 @@ def test_the_range_of_the_baseline_is_served_until_the_commit_is_confirmed(start
     # Also by a core that restarts.
     with start(services=services) as workspace:
         workspace.follow(lambda configuration: followed.append(services.render(configuration)))
-        assert workspace.in_force.cgnat.source_ranges == (IPv4Network(AGAIN), IPv4Network(FORMER))
+        ranges = workspace.effective_configuration.cgnat.source_ranges
+        assert ranges == (IPv4Network(AGAIN), IPv4Network(FORMER))
         gateway = Gateway(workspace)
         workspace.confirm(ADMIN)
         assert gateway.steps == ["stop", "apply bng1", "follow bng1", "go on"]

@@ -28,7 +28,7 @@ from gateway_contract.base.errors import GatewayApiError, StepFailed
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceAction
 from gateway_contract.core.sessions import SessionType
-from gateway_core.configuration.workspace import Rendered
+from gateway_core.configuration.workspace import RenderedFiles
 from gateway_core.gateways.linux.daemons.accel_command_line import (
     COLUMNS,
     RATE_COLUMN,
@@ -184,7 +184,7 @@ class AccelPppDaemon(SourceDaemon):
     def create_radius_client(self, clock: Clock) -> AccelPppRadius:
         return AccelPppRadius(lambda: self._command_line.run("show stat"), clock.wall)
 
-    def render(self, configuration: Configuration) -> Rendered:
+    def render(self, configuration: Configuration) -> RenderedFiles:
         cgnat, subscribers = configuration.cgnat, configuration.subscribers
         shared = subscribers.ipv6_range
         text = fill_template(
@@ -203,11 +203,11 @@ class AccelPppDaemon(SourceDaemon):
         )
         return {_FILE_NAME: text}
 
-    def verify(self, rendered: Rendered) -> None:
+    def verify(self, rendered: RenderedFiles) -> None:
         check_lines(_FILE_NAME, rendered[_FILE_NAME], _LINE_PATTERN)
 
     def apply(
-        self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: Rollback
+        self, rendered: RenderedFiles, configuration: Configuration, limits: CommitLimits, rollback: Rollback
     ) -> None:
         text = rendered[_FILE_NAME]
         if text == self._applied:
@@ -218,7 +218,7 @@ class AccelPppDaemon(SourceDaemon):
         self._reload(limits.apply)
         self._applied = text
 
-    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+    def preview_action(self, rendered: RenderedFiles, configuration: Configuration) -> DaemonAction:
         text, before = rendered[_FILE_NAME], self._files.read(_FILE_NAME)
         if text == before:
             return None

@@ -18,7 +18,7 @@ from gateway_contract.base.errors import StepFailed
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceAction
 from gateway_core.configuration.store import disk_step
-from gateway_core.configuration.workspace import Rendered
+from gateway_core.configuration.workspace import RenderedFiles
 from gateway_core.gateways.linux.daemons.source import FailureSource, RadiusClient, Source
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.program import CommitLimits
@@ -84,18 +84,22 @@ class ServiceDaemon(ABC):
         file system. Raises OSError."""
         yield from ()
 
-    def render(self, configuration: Configuration) -> Rendered:
+    def render(self, configuration: Configuration) -> RenderedFiles:
         """Return the text of each configuration file by file name. Return an empty map if the settings depend
         on more than the configuration. Values are not escaped, because the schema allows no text that a
         daemon would misread. Raises StepFailed if the files cannot be rendered."""
         return {}
 
-    def verify(self, rendered: Rendered) -> None:  # noqa: B027 - a daemon without files has nothing to verify
+    def verify(self, rendered: RenderedFiles) -> None:  # noqa: B027 - a daemon without files has nothing to verify
         """Check the rendered files. Raises StepFailed if the daemon would misread or refuse a file."""
 
     @abstractmethod
     def apply(
-        self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: "Rollback"
+        self,
+        rendered: RenderedFiles,
+        configuration: Configuration,
+        limits: CommitLimits,
+        rollback: "Rollback",
     ) -> None:
         """Make the daemon run with the rendered files; do nothing if the daemon already uses them. Before
         each step that may fail halfway, add the undo step to `rollback`. Raises StepFailed if the daemon
@@ -111,7 +115,7 @@ class ServiceDaemon(ABC):
         restart of the core."""
 
     @abstractmethod
-    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+    def preview_action(self, rendered: RenderedFiles, configuration: Configuration) -> DaemonAction:
         """Return the effect that `apply` would have now. Sends no request to the daemon. Raises StepFailed if
         a file cannot be read."""
 

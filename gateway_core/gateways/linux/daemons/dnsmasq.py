@@ -32,7 +32,7 @@ from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceAction
 from gateway_contract.core.sessions import SessionType
 from gateway_core.configuration.running import get_former_range
-from gateway_core.configuration.workspace import Rendered
+from gateway_core.configuration.workspace import RenderedFiles
 from gateway_core.gateways.linux.daemons.daemon import (
     DaemonAction,
     PlacedFiles,
@@ -294,7 +294,7 @@ class DnsmasqDaemon(SourceDaemon):
         self._prefixes.configure(configuration)
         return DnsmasqSource(LEASE_FILE, PID_FILE, RECORDS_FOLDER, clock, self._prefixes)
 
-    def render(self, configuration: Configuration) -> Rendered:
+    def render(self, configuration: Configuration) -> RenderedFiles:
         """Render one DHCP range for all VLANs. Until a commit is confirmed, clients can renew a lease from
         the former range. dnsmasq also runs without a DHCP profile, because a source that does not reply is a
         fault. The networks and trunks of the current file stay in the new file as former networks and trunks,
@@ -381,12 +381,12 @@ class DnsmasqDaemon(SourceDaemon):
             raise StepFailed(step, f"{self._leases}: {error}") from error
         raise StepFailed(step, f"{self._leases} changes all the time")
 
-    def verify(self, rendered: Rendered) -> None:
+    def verify(self, rendered: RenderedFiles) -> None:
         if _FILE_NAME in rendered:
             check_lines(_FILE_NAME, rendered[_FILE_NAME], _LINE_PATTERN)
 
     def apply(
-        self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: Rollback
+        self, rendered: RenderedFiles, configuration: Configuration, limits: CommitLimits, rollback: Rollback
     ) -> None:
         text, before = rendered.get(_FILE_NAME), self._files.read(_FILE_NAME)
         if text != before:
@@ -397,7 +397,7 @@ class DnsmasqDaemon(SourceDaemon):
         elif text is not None:
             self._systemd.with_limit(limits.apply).start(_UNIT_NAME)
 
-    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+    def preview_action(self, rendered: RenderedFiles, configuration: Configuration) -> DaemonAction:
         """Return RESTART if dnsmasq would restart, start or stop, or else None."""
         return ServiceAction.RESTART if rendered.get(_FILE_NAME) != self._files.read(_FILE_NAME) else None
 

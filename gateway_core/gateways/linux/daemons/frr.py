@@ -39,7 +39,7 @@ from gateway_contract.base.errors import StepFailed
 from gateway_contract.base.texts import join_names
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceAction
-from gateway_core.configuration.workspace import Rendered
+from gateway_core.configuration.workspace import RenderedFiles
 from gateway_core.gateways.linux.daemons.daemon import (
     CheckFailed,
     DaemonAction,
@@ -226,13 +226,13 @@ class FrrDaemon(ServiceDaemon):
         #: Lines of a BGP instance that is not the gateway's, which keep FRR from running the gateway's part.
         self.foreign_lines: Sequence[str] = ()
 
-    def render(self, configuration: Configuration) -> Rendered:
+    def render(self, configuration: Configuration) -> RenderedFiles:
         families = [*_make_families(configuration)]
         return {
             _FILE_NAME: fill_template(_TEMPLATE, configuration, mark=MARK, tag=_ROUTE_TAG, families=families)
         }
 
-    def verify(self, rendered: Rendered) -> None:
+    def verify(self, rendered: RenderedFiles) -> None:
         """Check the rendered file, also with FRR's own parser if FRR is installed. Raises CheckFailed if FRR
         refuses the file."""
         check_lines(_FILE_NAME, rendered[_FILE_NAME])
@@ -251,7 +251,7 @@ class FrrDaemon(ServiceDaemon):
             raise CheckFailed(f"FRR refuses {_FILE_NAME}: {reason}")
 
     def apply(
-        self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: Rollback
+        self, rendered: RenderedFiles, configuration: Configuration, limits: CommitLimits, rollback: Rollback
     ) -> None:
         text = rendered[_FILE_NAME]
         if text == self._applied:
@@ -271,7 +271,7 @@ class FrrDaemon(ServiceDaemon):
             back = replace(limits, apply=limits.put_back)
             rollback.add(lambda: self._apply_file(before, back, text))
 
-    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+    def preview_action(self, rendered: RenderedFiles, configuration: Configuration) -> DaemonAction:
         return ServiceAction.RELOAD if rendered[_FILE_NAME] != self._files.read(_FILE_NAME) else None
 
     def _apply_file(self, text: str | None, limits: CommitLimits, before: str | None) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceImpact
-from gateway_core.configuration.workspace import Rendered
+from gateway_core.configuration.workspace import RenderedFiles
 from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppDaemon
 from gateway_core.gateways.linux.daemons.daemon import Rollback, ServiceDaemon
 from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqDaemon
@@ -40,7 +40,7 @@ class LinuxServices:
         #: Called at a start of the core, after the start of the DHCP server.
         self.on_dhcp_started: Callable[[], object] = lambda: None
 
-    def render(self, configuration: Configuration) -> Rendered:
+    def render(self, configuration: Configuration) -> RenderedFiles:
         files: dict[str, str] = {}
         for daemon in self._daemons:
             rendered = daemon.render(configuration)
@@ -48,7 +48,7 @@ class LinuxServices:
             files.update(rendered)
         return files
 
-    def apply(self, rendered: Rendered, configuration: Configuration) -> None:
+    def apply(self, rendered: RenderedFiles, configuration: Configuration) -> None:
         limits = CommitLimits.of(self._apply_seconds, self._put_back_seconds)
         with Rollback() as rollback:
             for daemon in self._daemons:

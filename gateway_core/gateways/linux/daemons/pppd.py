@@ -26,7 +26,7 @@ import msgspec
 
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.health import DependencyState
-from gateway_core.configuration.workspace import Rendered
+from gateway_core.configuration.workspace import RenderedFiles
 from gateway_core.gateways.linux.daemons.daemon import (
     DaemonAction,
     PlacedFiles,
@@ -115,21 +115,21 @@ class PppdFiles(ServiceDaemon):
     def __init__(self, files: PlacedFiles) -> None:
         self._files = files
 
-    def render(self, configuration: Configuration) -> Rendered:
+    def render(self, configuration: Configuration) -> RenderedFiles:
         names = _RADIUS_FILES if configuration.radius.server else (_SECRETS_FILE,)
         return {name: fill_template(_TEMPLATES[name], configuration) for name in names}
 
-    def verify(self, rendered: Rendered) -> None:
+    def verify(self, rendered: RenderedFiles) -> None:
         for name, text in rendered.items():
             check_lines(name, text, _LINE_PATTERNS.get(name))
 
     def apply(
-        self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: Rollback
+        self, rendered: RenderedFiles, configuration: Configuration, limits: CommitLimits, rollback: Rollback
     ) -> None:
         for name in _TEMPLATES:
             rollback.add(self._files.place(name, rendered.get(name)))
 
-    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+    def preview_action(self, rendered: RenderedFiles, configuration: Configuration) -> DaemonAction:
         return None
 
 

@@ -38,7 +38,7 @@ from gateway_contract.base.errors import StepFailed
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.impact import ServiceAction
 from gateway_contract.core.sessions import SessionType
-from gateway_core.configuration.workspace import Rendered
+from gateway_core.configuration.workspace import RenderedFiles
 from gateway_core.gateways.linux.daemons.daemon import (
     DaemonAction,
     PlacedFiles,
@@ -269,13 +269,13 @@ class PppoeServers(SourceDaemon):
             self._stop(self._systemd, [interface])
 
     def apply(
-        self, rendered: Rendered, configuration: Configuration, limits: CommitLimits, rollback: Rollback
+        self, rendered: RenderedFiles, configuration: Configuration, limits: CommitLimits, rollback: Rollback
     ) -> None:
         if self._configuration is not None:
             rollback.add(partial(self._configure, self._configuration, limits.put_back))
         self._configure(configuration, limits.apply)
 
-    def preview_action(self, rendered: Rendered, configuration: Configuration) -> DaemonAction:
+    def preview_action(self, rendered: RenderedFiles, configuration: Configuration) -> DaemonAction:
         with self._hold_lock(_PREVIEW_SECONDS):
             known = {
                 name: settings for name, settings in self._load_settings().items() if self._is_used(name)

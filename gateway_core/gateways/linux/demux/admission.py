@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import islice
 from typing import Any, Self
 
-from gateway_contract.base.vlan_names import short_name, vlan_name
+from gateway_contract.base.vlan_names import make_vlan_name, short_name
 from gateway_contract.configuration import Demux, VlanProfile
 from gateway_contract.core.health import TriggerRefusal
 from gateway_contract.core.network import VlanProtocol
@@ -49,8 +49,8 @@ class AccessVlan:
     def name(self) -> str:
         """Name of the VLAN's device."""
         if self.outer_vlan_id is None:
-            return vlan_name(self.trunk, self.vlan_id)
-        return vlan_name(self.trunk, self.outer_vlan_id, self.vlan_id)
+            return make_vlan_name(self.trunk, self.vlan_id)
+        return make_vlan_name(self.trunk, self.outer_vlan_id, self.vlan_id)
 
     @property
     def outer(self) -> OuterVlan:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from contextlib import suppress
 from ipaddress import IPv4Address
 
-from gateway_contract.base.vlan_names import outer_name
+from gateway_contract.base.vlan_names import make_outer_name
 from gateway_contract.core.network import VlanProtocol
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.source import Source, SourceRefused, SourceUnavailable
@@ -76,7 +76,7 @@ class VlanDevices:
             if vlan.outer_vlan_id is not None:
                 # An operator may have made the outer device, with another name.
                 tag = VlanTag(VlanProtocol.DOT1AD, vlan.outer_vlan_id)
-                parent = self._provide(step, outer_name(vlan.trunk, tag.id), parent, tag, group)
+                parent = self._provide(step, make_outer_name(vlan.trunk, tag.id), parent, tag, group)
             made = self._provide(step, vlan.name, parent, VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id), group)
             if made.name != vlan.name:
                 raise KernelError(step, f"{made.name} has its tags")
@@ -129,7 +129,7 @@ def _is_outer_device(link: Link, present: Mapping[int, Link], trunks: Container[
     tag, trunk = link.vlan, present.get(link.parent or 0)
     if tag is None or trunk is None or trunk.name not in trunks:
         return False
-    return tag.protocol == VlanProtocol.DOT1AD and link.name == outer_name(trunk.name, tag.id)
+    return tag.protocol == VlanProtocol.DOT1AD and link.name == make_outer_name(trunk.name, tag.id)
 
 
 def _identify_vlans(present: Mapping[int, Link]) -> Iterator[tuple[Link, AccessVlan]]:

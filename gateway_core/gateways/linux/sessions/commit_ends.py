@@ -38,7 +38,7 @@ from gateway_contract.base.errors import Invalid
 from gateway_contract.configuration import Configuration, Section
 from gateway_contract.contract import Record
 from gateway_core.configuration.rules import load_section
-from gateway_core.configuration.running import get_former_range, with_former_range, without_former_range
+from gateway_core.configuration.running import add_former_range, get_former_range, remove_former_range
 from gateway_core.configuration.store import Unreadable, disk_step, read_json
 from gateway_core.gateways.linux.daemons.accel_ppp import AccelPppDaemon
 from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqDaemon
@@ -224,7 +224,7 @@ class PendingCommits:
 
 
 def _to_stored(commit: PendingCommit) -> _StoredCommit:
-    former, held = without_former_range(commit.former), get_former_range(commit.former)
+    former, held = remove_former_range(commit.former), get_former_range(commit.former)
     sections = {name: _to_json(getattr(former, name)) for name in _SECTION_NAMES}
     return _StoredCommit(commit.session_ids, sections, None if held is None else str(held))
 
@@ -238,7 +238,7 @@ def _from_stored(entry: Any, running: Configuration) -> PendingCommit:
         }
         former = replace(running, **sections)
         if stored.former_range is not None:
-            former = with_former_range(former, IPv4Network(stored.former_range))
+            former = add_former_range(former, IPv4Network(stored.former_range))
     except (Invalid, ValueError) as error:
         # Another version of the gateway wrote the entry, before a downgrade.
         raise UnreadableEntry(f"a commit of another version: {error}") from error
