@@ -29,7 +29,7 @@ def elements(table: str, name: str) -> int:
 @contextmanager
 def kept(*tables: OwnTable) -> Iterator[None]:
     """Check the tables when rules change, as the core does, in the network of the calling thread."""
-    with RulesetEvents() as events, patch.object(nftables, "_CHECK_SECONDS", 600.0):
+    with RulesetEvents() as events, patch.object(nftables, "_CHECK_INTERVAL_SECONDS", 600.0):
         thread = threading.Thread(target=nftables.keep_tables, args=(tables, events))
         thread.start()
         try:

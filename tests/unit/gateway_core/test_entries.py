@@ -22,7 +22,7 @@ from gateway_core.gateways.linux.daemons.accel_ppp import IpoeInterfaces
 from gateway_core.gateways.linux.daemons.dnsmasq import LeaseRecords, parse_leases
 from gateway_core.gateways.linux.daemons.frr import BgpReader, FrrFolders
 from gateway_core.gateways.linux.daemons.pppd import PppdJournal
-from gateway_core.gateways.linux.dataplane.nftables import UNREADABLE, Nft
+from gateway_core.gateways.linux.dataplane.nftables import UNREADABLE_TYPE, Nft
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry, count_skipped
 from gateway_core.gateways.linux.kernel import links, qdiscs
 from gateway_core.gateways.linux.kernel import netlink as nl
@@ -185,7 +185,7 @@ def nft_objects(folder: Path, bad: bool) -> object:
     program = printing(folder, "nft", json.dumps({"nftables": [*objects, *([strange] if bad else [])]}))
     found = Nft(program).list_table("inet gateway_dhcp")
     assert found is not None
-    return [each for each in found if UNREADABLE not in each]
+    return [each for each in found if UNREADABLE_TYPE not in each]
 
 
 def stored_case(change: str) -> Case:
@@ -374,4 +374,4 @@ def test_after_an_unreadable_event_all_is_read_again_and_a_qdisc_is_none(tmp_pat
 
 def test_a_table_with_an_object_that_cannot_be_read_is_not_the_one_without(tmp_path: Path) -> None:
     program = printing(tmp_path, "nft", json.dumps({"nftables": [{"rule": {}}]}))
-    assert Nft(program).list_table("inet gateway") == [{UNREADABLE: {}}]
+    assert Nft(program).list_table("inet gateway") == [{UNREADABLE_TYPE: {}}]

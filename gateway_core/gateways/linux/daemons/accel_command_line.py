@@ -200,8 +200,8 @@ def load_password(file: Path) -> str:
     new password to a file that only its owner and root can read. Raises SourceRefused if the file cannot be
     read or written."""
     try:
-        if file.exists() and (kept := _PASSWORD_LINE_PATTERN.fullmatch(file.read_text("latin-1"))):
-            return kept[1]
+        if file.exists() and (password_line := _PASSWORD_LINE_PATTERN.fullmatch(file.read_text("latin-1"))):
+            return password_line[1]
         password = secrets.token_hex(32)
         durable.make_folder(file.parent)
         durable.replace(file, f"password={password}\n".encode())
@@ -429,10 +429,10 @@ class AccelPppRadius:
 def parse_uptime(reply: bytes) -> int:
     """Return the uptime of accel-ppp in seconds, from a reply to `show stat`. Raises UnreadableReply if the
     uptime is missing."""
-    found = _UPTIME_PATTERN.match(reply.decode("ascii", "replace"))
-    if found is None:
+    uptime = _UPTIME_PATTERN.match(reply.decode("ascii", "replace"))
+    if uptime is None:
         raise UnreadableReply("the reply to `show stat` does not start with the uptime")
-    days, hours, minutes, seconds = map(int, found.groups())
+    days, hours, minutes, seconds = map(int, uptime.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
@@ -459,14 +459,18 @@ def parse_radius_servers(reply: bytes) -> list[RadiusServer]:
 
 def _parse_server(values: Mapping[str, str]) -> RadiusServer:
     try:
-        sent = sum(int(values.get(f"{kind} sent", "0")) for kind in _REQUEST_KINDS)
-        lost = [values.get(f"{kind} lost(total/5m/1m)", "0/0/0").split("/") for kind in _REQUEST_KINDS]
-        failed_count = sum(int(total) for total, _, _ in lost) + int(values.get("request count", "0"))
+        sent_count = sum(int(values.get(f"{kind} sent", "0")) for kind in _REQUEST_KINDS)
+        timeout_counts = [
+            values.get(f"{kind} lost(total/5m/1m)", "0/0/0").split("/") for kind in _REQUEST_KINDS
+        ]
+        unanswered_count = sum(int(total) for total, _, _ in timeout_counts) + int(
+            values.get("request count", "0")
+        )
         return RadiusServer(
             is_given_up=values.get("state", "active") != "active",
             # The counters are not of one moment.
-            responses=max(sent - failed_count, 0),
-            recent_timeouts=sum(int(lately) for _, lately, _ in lost),
+            responses=max(sent_count - unanswered_count, 0),
+            recent_timeouts=sum(int(lately) for _, lately, _ in timeout_counts),
         )
     except ValueError as error:
         raise UnreadableReply(_NO_NUMBERS_REASON) from error

@@ -83,7 +83,7 @@ _LINE_PATTERN = re.compile(
     re.ASCII,
 )
 #: Unit of packaging/accel-ppp.service, which the operator may have.
-_UNIT = "accel-ppp.service"
+_UNIT_NAME = "accel-ppp.service"
 _RELOAD_STEP, _RESTART_STEP = "reload accel-ppp", "restart accel-ppp"
 #: File from a commit that needs a restart until the restart: it has the time of the commit in epoch seconds.
 _RESTART_NOTE = "accel-ppp-restart"
@@ -240,8 +240,8 @@ class AccelPppDaemon(SourceDaemon):
     def _restart(self) -> None:
         try:
             # systemd kills what does not end by itself.
-            if self._systemd.is_active(_UNIT):
-                self._systemd.restart(_UNIT)
+            if self._systemd.is_active(_UNIT_NAME):
+                self._systemd.restart(_UNIT_NAME)
             else:
                 self._restart_by_command()
         except SourceNotRunning as error:
@@ -265,7 +265,7 @@ class AccelPppDaemon(SourceDaemon):
         end = time.monotonic() + _RESTART_SECONDS
         while not self._has_restarted():
             if time.monotonic() > end:
-                raise StepFailed(_RESTART_STEP, f"it has not restarted, and is not {_UNIT}: restart it")
+                raise StepFailed(_RESTART_STEP, f"it has not restarted, and is not {_UNIT_NAME}: restart it")
             time.sleep(_POLL_SECONDS)
         self._requested_at = None
 
@@ -324,8 +324,8 @@ def _require_empty_reply(step: str, reply: bytes) -> None:
 def _is_module_change(before: str | None, after: str) -> bool:
     """Return True if accel-ppp must load another authentication module: the file `before` loads one of the
     modules, and the file `after` needs the other."""
-    known = _AUTHENTICATION_MODULES.intersection((before or "").splitlines())
-    return bool(known) and known.isdisjoint(after.splitlines())
+    loaded_modules = _AUTHENTICATION_MODULES.intersection((before or "").splitlines())
+    return bool(loaded_modules) and loaded_modules.isdisjoint(after.splitlines())
 
 
 class IpoeInterfaces:
@@ -435,10 +435,10 @@ class AccelPppSource(Source):
     def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
         with self._sweep_lock:
             try:
-                found = self._read_table(former)
+                sessions = self._read_table(former)
             except UnreadableReply as error:
                 raise SourceUnavailable(f"cannot read the sessions of accel-ppp: {error}") from error
-            self._known = {session.key: self._keep_start(session) for session in found}
+            self._known = {session.key: self._keep_start(session) for session in sessions}
             return list(self._known.values())
 
     def terminate(self, session: SourceSession) -> None:
@@ -455,8 +455,8 @@ class AccelPppSource(Source):
             if type is SessionType.DHCP:
                 self._ipoe.serve(interface)
             else:
-                limited = f"{interface},padi-limit={_MAX_PADI_PER_SECOND}"
-                self._execute(f"pppoe interface add {limited}", b"error: already exists\r\n")
+                option = f"{interface},padi-limit={_MAX_PADI_PER_SECOND}"
+                self._execute(f"pppoe interface add {option}", b"error: already exists\r\n")
 
     def release(self, interface: str) -> None:
         """End the PPPoE service at once, and the DHCP service within a few seconds."""

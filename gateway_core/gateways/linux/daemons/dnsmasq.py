@@ -191,7 +191,7 @@ def parse_leases(data: bytes) -> dict[str, Lease]:
     """
     if data and not data.endswith(b"\n"):
         raise UnreadableLease("the lease file is not whole")
-    found: dict[str, Lease] = {}
+    leases: dict[str, Lease] = {}
 
     def parse_line(line: tuple[int, bytes]) -> None:
         number, text = line
@@ -199,9 +199,9 @@ def parse_leases(data: bytes) -> dict[str, Lease]:
         if words[0] == "duid" and len(words) == 2:
             return
         address = _parse_address(words[2]) if len(words) > 2 else None
-        if address is None or address in found:
+        if address is None or address in leases:
             raise UnreadableLease(f"line {number} is not a lease")
-        found[address] = Lease(address)
+        leases[address] = Lease(address)
         # Not the host name: the subscriber chose it.
         expires, identity, client_id = (words[0], words[1], words[4]) if len(words) == 5 else ("", "", "")
         is_v6 = ":" in address
@@ -211,13 +211,13 @@ def parse_leases(data: bytes) -> dict[str, Lease]:
             and (client_id == "*" or _OCTETS_PATTERN.fullmatch(client_id))
         ):
             raise UnreadableLease(f"of line {number}, only the address is in the format")
-        found[address] = Lease(
+        leases[address] = Lease(
             address, int(expires), None if is_v6 else identity, None if client_id == "*" else client_id
         )
 
     # The lines before it may change their number.
     _LEASE_READER.read(enumerate(data.split(b"\n")[:-1], 1), parse_line, name=itemgetter(1))
-    return found
+    return leases
 
 
 def parse_record(data: bytes) -> LeaseRecord:
@@ -340,7 +340,7 @@ class DnsmasqDaemon(SourceDaemon):
         return {_FILE_NAME: text}
 
     def _find_held_leases(
-        self, former_range: IPv4Network, network: IPv4Network, before: str
+        self, former_range: IPv4Network, network: IPv4Network, former_text: str
     ) -> list[tuple[str, str]]:
         """Return the MAC address and IPv4 address of each client that may renew a lease from the former range
         `former_range`. The clients stay the same as in `before`, the current file, if that file already holds
@@ -351,10 +351,10 @@ class DnsmasqDaemon(SourceDaemon):
             parsed = IPv4Address(address)
             return parsed in former_range and parsed not in network
 
-        if found := [
-            (mac, address) for mac, address in _HELD_LEASE_PATTERN.findall(before) if is_held(address)
+        if held_leases := [
+            (mac, address) for mac, address in _HELD_LEASE_PATTERN.findall(former_text) if is_held(address)
         ]:
-            return found
+            return held_leases
         return sorted(
             (mac, lease.address)
             for lease in self._read_leases().values()
@@ -453,13 +453,13 @@ class DnsmasqSource(Source):
             self._expired = expired_keys | {
                 record.key for record in records.values() if record.state == "expired"
             }
-            found = (
+            sessions = (
                 add_prefix(session, self._prefix_of)
                 for session in _make_sessions([each for each in live if each[1].key not in expired_keys])
             )
             self._known = {
                 session.key: before if (before := self._known.get(session.key)) == session else session
-                for session in found
+                for session in sessions
             }
             return list(self._known.values())
 
@@ -585,7 +585,7 @@ class LeaseRecords:
 
     def read(self) -> dict[str, LeaseRecord]:
         """Return the readable records by address. Raises SourceUnavailable if the folder cannot be read."""
-        found = {}
+        records = {}
         try:
             # The script creates the folder with the first lease.
             if not self._folder.exists():
@@ -594,11 +594,11 @@ class LeaseRecords:
                 for entry in entries:
                     address = _parse_address(entry.name)
                     if address is not None and (cached := self._read_entry(entry)) is not None:
-                        found[address] = cached
+                        records[address] = cached
         except OSError as error:
             raise SourceUnavailable(f"cannot read the records in {self._folder}: {error}") from error
-        self._cache = found
-        return dict(_RECORD_READER.read(found.items(), _check_record, name=itemgetter(0)))
+        self._cache = records
+        return dict(_RECORD_READER.read(records.items(), _check_record, name=itemgetter(0)))
 
     def _read_entry(self, entry: "os.DirEntry[str]") -> _CachedRecord | None:
         """Return the record in a file, from the cache if the file is unchanged. Return None if the script has

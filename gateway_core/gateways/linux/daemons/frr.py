@@ -214,9 +214,9 @@ class FrrDaemon(ServiceDaemon):
         daemons = root / "etc/frr/daemons"
         # The file comes with FRR. A shell reads it: the last value counts.
         if daemons.exists() and _BGPD_PATTERN.findall(daemons.read_text(errors="replace"))[-1:] != ["yes"]:
-            edit = r"sed -i '/^\s*bgpd=/d' /etc/frr/daemons && echo bgpd=yes >> /etc/frr/daemons"
+            edit_command = r"sed -i '/^\s*bgpd=/d' /etc/frr/daemons && echo bgpd=yes >> /etc/frr/daemons"
             yield MissingRequirement(
-                "setting in /etc/frr/daemons: bgpd=yes", f"{edit} && systemctl restart frr"
+                "setting in /etc/frr/daemons: bgpd=yes", f"{edit_command} && systemctl restart frr"
             )
 
     def __init__(self, files: PlacedFiles, folders: FrrFolders) -> None:
@@ -245,9 +245,9 @@ class FrrDaemon(ServiceDaemon):
                 ended = run(command, seconds=_CHECK_SECONDS, max_bytes=_MAX_OUTPUT_BYTES)
         except ProgramFailed as error:
             raise CheckFailed("vtysh did not reply") from error
-        found = _REFUSAL_PATTERN.search((ended.output + ended.errors).decode("ascii", "replace"))
-        if ended.status or found:
-            reason = hide_secret(found.group()) if found else "no reason given"
+        refusal = _REFUSAL_PATTERN.search((ended.output + ended.errors).decode("ascii", "replace"))
+        if ended.status or refusal:
+            reason = hide_secret(refusal.group()) if refusal else "no reason given"
             raise CheckFailed(f"FRR refuses {_FILE_NAME}: {reason}")
 
     def apply(
@@ -312,23 +312,27 @@ class FrrConfiguration:
         """Replace the gateway's part in the running configuration of FRR, and save the running configuration.
         `text` is the new part, `former` is the former part. Return the changes. Raises StepFailed: then FRR
         has its former configuration, unless the reason says that the rollback failed."""
-        own, before = GatewayPart(text, former), self._read_running()
-        if lines := own.find_foreign_lines(before):
+        gateway_part, before = GatewayPart(text, former), self._read_running()
+        if lines := gateway_part.find_foreign_lines(before):
             raise ForeignBgp(lines)
         # bgpd takes the line all the same, and the neighbour is not watched.
-        if (watched := _BFD_PATTERN.search(text)) and not (self._folders.sockets / "bfdd.vty").exists():
-            raise FrrRefused(f"bfdd does not run: {_BFD_REMEDY}", watched.group().strip())
-        with _write_draft(self._folders, own.merge(before)) as draft:
+        if (bfd_line := _BFD_PATTERN.search(text)) and not (self._folders.sockets / "bfdd.vty").exists():
+            raise FrrRefused(f"bfdd does not run: {_BFD_REMEDY}", bfd_line.group().strip())
+        with _write_draft(self._folders, gateway_part.merge(before)) as draft:
             changes = self._compare(draft, text)
-            if strange := [each for each in (*changes.removed, *changes.added) if not own.is_own(each)]:
-                line = hide_secret(_make_printable(strange[0]))
+            if foreign_commands := [
+                each for each in (*changes.removed, *changes.added) if not gateway_part.is_own(each)
+            ]:
+                line = hide_secret(_make_printable(foreign_commands[0]))
                 raise FrrUnavailable(_APPLY_STEP, f"frr-reload.py would change {line} too")
-            dead = _find_dead_daemon(self._folders.sockets)
-            if dead and changes:
-                raise FrrUnavailable(_APPLY_STEP, f"{dead} does not run, and FRR would forget its lines")
+            dead_daemon = _find_dead_daemon(self._folders.sockets)
+            if dead_daemon and changes:
+                raise FrrUnavailable(
+                    _APPLY_STEP, f"{dead_daemon} does not run, and FRR would forget its lines"
+                )
             try:
                 self._apply_difference(draft, text, changes)
-                if not dead:
+                if not dead_daemon:
                     self._save()
             except StepFailed as error:
                 if changes:
@@ -385,8 +389,8 @@ class FrrConfiguration:
         if ended.status:
             # The output is no reason: it may have passwords.
             reason = _find_last_line(ended.errors) or f"vtysh ended with status {ended.status}"
-            kind = FrrAbsent if _NO_DAEMON_TEXT in reason else FrrUnavailable
-            raise kind(_READ_STEP, reason)
+            error_class = FrrAbsent if _NO_DAEMON_TEXT in reason else FrrUnavailable
+            raise error_class(_READ_STEP, reason)
         # A description has any bytes.
         return ended.output.decode("utf-8", "surrogateescape")
 
@@ -439,8 +443,8 @@ def _make_families(configuration: Configuration) -> Iterator[Mapping[str, Any]]:
         if bgp.announce == "hosts":
             # Not the gateway's own addresses: a link of PPPoE has one as a /32.
             gateways = [network[1] for network in cgnat.source_ranges]
-            own = [f"deny {address}/32" for address in (*gateways, bgp.router_id)]
-            announced = [*(own if version == 4 else []), *map(_format_session_permit, networks)]
+            own_entries = [f"deny {address}/32" for address in (*gateways, bgp.router_id)]
+            announced = [*(own_entries if version == 4 else []), *map(_format_session_permit, networks)]
         else:
             announced = [f"permit {network}" for network in networks]
         # A neighbour must not have the subscribers' addresses.
@@ -494,16 +498,18 @@ class BgpReader:
         except ProgramFailed as error:
             raise FrrUnavailable(_SUMMARY_STEP, str(error)) from error
         if ended.status:
-            said = _find_last_line(ended.output + b"\n" + ended.errors)
-            raise FrrUnavailable(_SUMMARY_STEP, f"bgpd: {said or f'vtysh ended with status {ended.status}'}")
+            error_line = _find_last_line(ended.output + b"\n" + ended.errors)
+            raise FrrUnavailable(
+                _SUMMARY_STEP, f"bgpd: {error_line or f'vtysh ended with status {ended.status}'}"
+            )
         try:
             # A neighbour chooses its host name, and FRR prints its bytes as they came.
-            printed = msgspec.json.decode(ended.output.decode(errors="replace"), type=dict[str, Any])
+            summary = msgspec.json.decode(ended.output.decode(errors="replace"), type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError) as error:
             reason = f"its reply is not as expected: {_make_printable(str(error))}"
             raise FrrUnavailable(_SUMMARY_STEP, reason) from error
-        families = dict(_FAMILY_READER.read(printed.items(), _parse_family, name=itemgetter(0)))
-        if printed and not families:
+        families = dict(_FAMILY_READER.read(summary.items(), _parse_family, name=itemgetter(0)))
+        if summary and not families:
             raise FrrUnreadable(_SUMMARY_STEP, "its reply has no address family that can be read")
         return families
 
@@ -548,8 +554,8 @@ def mark_own_bgp(folders: FrrFolders) -> tuple[Path, bool]:
         copy, number = file.with_name(f"{_FILE_NAME}.before-gateway.{number}"), number + 1
     shutil.copy2(file, copy)
     # In place: the file is FRR's, which writes to it.
-    with file.open("a") as appended:
-        appended.write(f"\n{MARK}\n")
+    with file.open("a") as output:
+        output.write(f"\n{MARK}\n")
     try:
         command = [*folders.vtysh, "-c", "configure terminal", "-c", MARK]
         return copy, run(command, seconds=_MARK_SECONDS, max_bytes=_MAX_OUTPUT_BYTES).status == 0
@@ -617,18 +623,18 @@ def _make_error(ended: EndedProgram, text: str) -> FrrRefused | FrrUnavailable:
     """Return the error for a failed run of vtysh or frr-reload.py. `text` is the configuration that the
     program read."""
     printed = (ended.errors + b"\n" + ended.output).decode("ascii", "replace")
-    if found := _BAD_SYNTAX_PATTERN.search(printed):
-        number, lines = int(found[1]), text.splitlines()
+    if match := _BAD_SYNTAX_PATTERN.search(printed):
+        number, lines = int(match[1]), text.splitlines()
         line = _make_printable(lines[number - 1]) if 0 < number <= len(lines) else ""
-        return FrrRefused(found[2].strip(), line, number)
-    if found := _BAD_VALUE_PATTERN.search(printed):
+        return FrrRefused(match[2].strip(), line, number)
+    if match := _BAD_VALUE_PATTERN.search(printed):
         complaint = _COMPLAINT_PATTERN.search(printed)
-        return _make_refusal(complaint[1] if complaint else "it gives no reason", found[1], text)
-    if found := _FATAL_PATTERN.search(printed):
-        return FrrRefused(_make_printable(found[1]))
-    if found := _EXITING_PATTERN.search(printed):
-        kind = FrrAbsent if found[1].startswith(_NO_DAEMON_TEXT) else FrrUnavailable
-        return kind(_APPLY_STEP, _make_printable(found[1]))
+        return _make_refusal(complaint[1] if complaint else "it gives no reason", match[1], text)
+    if match := _FATAL_PATTERN.search(printed):
+        return FrrRefused(_make_printable(match[1]))
+    if match := _EXITING_PATTERN.search(printed):
+        error_class = FrrAbsent if match[1].startswith(_NO_DAEMON_TEXT) else FrrUnavailable
+        return error_class(_APPLY_STEP, _make_printable(match[1]))
     return FrrUnavailable(
         _APPLY_STEP, _find_last_line(ended.errors) or f"frr-reload.py ended with {ended.status}"
     )
@@ -693,7 +699,7 @@ class GatewayPart:
         )
         drops_mark = replaces_bgp or _is_marked(self.former)
         former = [*_split_blocks(self.former)]
-        gone = {block.key for block in former if _OLD_NAME_PATTERN.match(block.key)} | {_END_LINE}
+        removed_keys = {block.key for block in former if _OLD_NAME_PATTERN.match(block.key)} | {_END_LINE}
         vrfs = [block for block in (*former, *_split_blocks(self.text)) if block.key.startswith(_VRF_PREFIX)]
         for block in _split_blocks(running):
             if block.key.startswith(f"{_MARK_NAME} "):
@@ -701,11 +707,13 @@ class GatewayPart:
             elif _BGP_PATTERN.fullmatch(block.key):
                 is_gone = replaces_bgp
             else:
-                is_gone = block.key in gone or bool(_OWN_LINE_PATTERN.match(block.key))
+                is_gone = block.key in removed_keys or bool(_OWN_LINE_PATTERN.match(block.key))
             # Somebody else may have lines in the VRF too.
-            own = {line for vrf in vrfs if vrf.key == block.key for line in vrf.members} & {*block.members}
-            if not is_gone and (not own or own < {*block.members}):
-                yield from (line for line in block.lines if line.strip() not in own)
+            own_lines = {line for vrf in vrfs if vrf.key == block.key for line in vrf.members} & {
+                *block.members
+            }
+            if not is_gone and (not own_lines or own_lines < {*block.members}):
+                yield from (line for line in block.lines if line.strip() not in own_lines)
 
 
 def _is_marked(text: str) -> bool:
@@ -719,12 +727,17 @@ def _find_foreign_lines(text: str, former: str) -> tuple[str, ...]:
     even without a mark, because an older version wrote no mark."""
     if _is_marked(text):
         return ()
-    known = {line.strip() for line in former.splitlines()}
-    found = {
-        block.key: [f" {line}" for line in block.members if line not in known]
+    known_lines = {line.strip() for line in former.splitlines()}
+    foreign_members = {
+        block.key: [f" {line}" for line in block.members if line not in known_lines]
         for block in _find_bgp_instances(text)
     }
-    lines = (line for key, lost in found.items() if lost or key not in known for line in (key, *lost))
+    lines = (
+        line
+        for key, lost in foreign_members.items()
+        if lost or key not in known_lines
+        for line in (key, *lost)
+    )
     return tuple(map(hide_secret, lines))
 
 

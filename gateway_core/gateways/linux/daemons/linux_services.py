@@ -60,11 +60,11 @@ class LinuxServices:
         longer than the limits of a commit. Raises the first StepFailed after all daemons were tried."""
         dhcp = [each for each in self._daemons if isinstance(each, DnsmasqDaemon)]
         # Beside the others: a daemon that hangs must not keep subscribers from their addresses.
-        with ThreadPoolExecutor(max_workers=1) as beside:
-            started = [beside.submit(self._start_dhcp, each, configuration) for each in dhcp]
-            ended = [self._resume(each, configuration) for each in self._daemons if each not in dhcp]
-            ended += [each.result() for each in started]
-        if failures := [error for error in ended if error is not None]:
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            dhcp_starts = [executor.submit(self._start_dhcp, each, configuration) for each in dhcp]
+            results = [self._resume(each, configuration) for each in self._daemons if each not in dhcp]
+            results += [each.result() for each in dhcp_starts]
+        if failures := [error for error in results if error is not None]:
             raise failures[0]
 
     def _start_dhcp(self, daemon: DnsmasqDaemon, configuration: Configuration) -> StepFailed | None:

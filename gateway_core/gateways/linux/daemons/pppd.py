@@ -84,7 +84,7 @@ _LAST_LINE = "Exit."
 #: Lines that are read of an ended process. The cause of an end is among the last.
 _MAX_LINES_PER_PROCESS = 200
 #: Lines that are read at once of all processes together. Some twenty are of one sign-on.
-_MAX_LINES = 4000
+_MAX_LOG_LINES = 4000
 #: Bytes of a line in JSON. pppd writes at most 1024, and each may take four as a number of a list.
 _MAX_LINE_BYTES = 8 << 10
 #: Seconds by which the journal's clock and that of the processes may differ.
@@ -208,10 +208,10 @@ def parse_start(stat: bytes) -> int | None:
 def parse_access(command: bytes) -> PppoeAccess:
     """Return the access of a pppd, from its command line. The arguments are separated by NUL, as in /proc, or
     by spaces, as in the journal. Raises UnreadableRecord if pppoe-server did not start the pppd."""
-    found = _ACCESS_PATTERN.search(command.replace(b"\0", b" "))
-    if found is None:
+    match = _ACCESS_PATTERN.search(command.replace(b"\0", b" "))
+    if match is None:
         raise UnreadableRecord("a pppd that pppoe-server did not start")
-    return PppoeAccess(found[2].decode(), found[3].decode().lower(), in_kernel=found[1] is not None)
+    return PppoeAccess(match[2].decode(), match[3].decode().lower(), in_kernel=match[1] is not None)
 
 
 def parse_end(lines: Iterable[str]) -> tuple[str | None, SourceTraffic | None]:
@@ -224,8 +224,8 @@ def parse_end(lines: Iterable[str]) -> tuple[str | None, SourceTraffic | None]:
     for line in lines:
         if _START_PATTERN.fullmatch(line):
             cause = traffic = None
-        elif counted := _TRAFFIC_PATTERN.fullmatch(line):
-            traffic = SourceTraffic(int(counted[2]), int(counted[1]))
+        elif match := _TRAFFIC_PATTERN.fullmatch(line):
+            traffic = SourceTraffic(int(match[2]), int(match[1]))
         elif cause is None:
             cause = next((cause for pattern, cause in _CAUSE_PATTERNS if pattern.fullmatch(line)), None)
     return cause, traffic
@@ -242,10 +242,10 @@ def parse_refusal(line: str) -> tuple[str, str | None] | None:
     none. Return None if the line reports no failed sign-on."""
     if line == _NO_RESPONSE_LINE:
         return "no_response", None
-    refused = _REJECTION_PATTERN.fullmatch(line)
-    if refused is None:
+    match = _REJECTION_PATTERN.fullmatch(line)
+    if match is None:
         return None
-    name = refused[1] or refused[2] or ""
+    name = match[1] or match[2] or ""
     return "rejected", re.sub(r'\\(["\\])', r"\1", name) or None
 
 
@@ -260,7 +260,7 @@ class LogLine(NamedTuple):
     cursor: str = ""
 
 
-_Text: TypeAlias = str | list[int] | None
+_JournalText: TypeAlias = str | list[int] | None
 
 
 class _JournalEntry(msgspec.Struct):
@@ -269,8 +269,8 @@ class _JournalEntry(msgspec.Struct):
 
     pid: str = msgspec.field(name="_PID")
     at: str = msgspec.field(name="__REALTIME_TIMESTAMP")
-    message: _Text = msgspec.field(name="MESSAGE", default=None)
-    command: _Text = msgspec.field(name="_CMDLINE", default=None)
+    message: _JournalText = msgspec.field(name="MESSAGE", default=None)
+    command: _JournalText = msgspec.field(name="_CMDLINE", default=None)
     cursor: str = msgspec.field(name="__CURSOR", default="")
 
 
@@ -291,22 +291,22 @@ class PppdJournal:
         gets the process id from the kernel."""
         if not since:
             return {}
-        found = self._read_last_lines(since)
-        if len(found) >= _MAX_LINES_PER_PROCESS * len(since) and len(since) > 1:
+        log_lines = self._read_last_lines(since)
+        if len(log_lines) >= _MAX_LINES_PER_PROCESS * len(since) and len(since) > 1:
             # A process that fills the log must not take the place of the others.
-            found = [line for pid, at in since.items() for line in self._read_last_lines({pid: at})]
+            log_lines = [line for pid, at in since.items() for line in self._read_last_lines({pid: at})]
         lines: dict[int, list[str]] = {pid: [] for pid in since}
-        for line in found:
+        for line in log_lines:
             if line.at >= int(since[line.pid]) - _CLOCK_TOLERANCE_SECONDS:
                 lines[line.pid].append(line.text)
         return lines
 
     def read_lines(self, place: str) -> list[LogLine]:
-        """Return the log lines of all processes, oldest first. If there are more than _MAX_LINES lines, only
-        the newest lines are returned. `place` is the `journalctl` option for the start position."""
-        arguments = [place, f"--lines={_MAX_LINES}", "--output-fields=MESSAGE,_PID,_CMDLINE"]
-        found = self._read(arguments, _MAX_LINES)
-        if len(found) == _MAX_LINES:
+        """Return the log lines of all processes, oldest first. If there are more than _MAX_LOG_LINES lines,
+        only the newest lines are returned. `place` is the `journalctl` option for the start position."""
+        arguments = [place, f"--lines={_MAX_LOG_LINES}", "--output-fields=MESSAGE,_PID,_CMDLINE"]
+        found = self._read(arguments, _MAX_LOG_LINES)
+        if len(found) == _MAX_LOG_LINES:
             _log.warning("pppd logs faster than the core reads: some failed sign-ons may be missing")
         return found
 
@@ -332,10 +332,10 @@ class PppdJournal:
         if ended.status:
             raise SourceUnavailable(f"cannot read the journal: journalctl ended with status {ended.status}")
         lines = ended.output.splitlines()
-        found = _LOG_LINE_READER.read(lines, partial(_parse_line, processes))
-        if lines and not found:
+        log_lines = _LOG_LINE_READER.read(lines, partial(_parse_line, processes))
+        if lines and not log_lines:
             raise SourceUnavailable("cannot read what journalctl wrote: no line is in its format")
-        return found
+        return log_lines
 
 
 def _parse_line(processes: Container[int] | None, line: bytes) -> LogLine:
@@ -344,15 +344,15 @@ def _parse_line(processes: Container[int] | None, line: bytes) -> LogLine:
     try:
         entry = _ENTRY_DECODER.decode(line)
         at, pid = int(entry.at) / 1e6, int(entry.pid)
-        found = LogLine(at, pid, _decode_text(entry.command), _decode_text(entry.message), entry.cursor)
+        log_line = LogLine(at, pid, _decode_text(entry.command), _decode_text(entry.message), entry.cursor)
     except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise UnreadableRecord("a line of journalctl is not in its format") from error
     if processes is not None and pid not in processes:
         raise UnreadableRecord("a line of journalctl is of another process")
-    return found
+    return log_line
 
 
-def _decode_text(value: _Text) -> str:
+def _decode_text(value: _JournalText) -> str:
     if isinstance(value, list):
         return bytes(value).decode(errors="replace")
     return value or ""

@@ -89,10 +89,10 @@ SETTINGS_FOLDER = Path("/var/lib/gateway-core/pppoe")
 _name_unit = partial(name_instance, "gateway-pppoe@.service")
 _CONFIGURE_STEP = "configure pppoe-server"
 #: Seconds that a preview of a commit waits for another change to end.
-_PREVIEW_SECONDS = 2.0
+_PREVIEW_WAIT_SECONDS = 2.0
 _NO_BLOCK_REASON = "cgnat.source_range has no free block of addresses for PPPoE"
 _SMALLER_BLOCKS_REASON = "cgnat.source_range is shared out among the VLANs of PPPoE in smaller blocks now"
-_RELOAD_REASON = "its other servers have only now read their settings"
+_OLD_SETTINGS_REASON = "its other servers have only now read their settings"
 #: File in the folder of the settings while servers may run with other settings. The name of an access
 #: interface ends with a digit: neither this name does, nor that of a draft of `durable`.
 _RELOAD_NOTE = "to-reload"
@@ -238,24 +238,26 @@ class PppoeServers(SourceDaemon):
         with self._lock, _convert_errors():
             if self._configuration is None:
                 raise SourceUnavailable("the core has no configuration yet")
-            known = self._load_settings()
-            block = min(
-                (settings.block for settings in known.values() if settings is not None),
+            current_settings = self._load_settings()
+            max_block_size = min(
+                (settings.block for settings in current_settings.values() if settings is not None),
                 default=MAX_BLOCK_SIZE,
             )
-            wanted = _assign_blocks(self._configuration, {**dict.fromkeys(interfaces), **known}, block)
-            smaller = {
+            new_settings = _assign_blocks(
+                self._configuration, {**dict.fromkeys(interfaces), **current_settings}, max_block_size
+            )
+            smaller_blocks = {
                 name: new
-                for name, old in known.items()
-                if old is not None and (new := wanted[name]) is not None and new.block < old.block
+                for name, old in current_settings.items()
+                if old is not None and (new := new_settings[name]) is not None and new.block < old.block
             }
-            for name, settings in smaller.items():
+            for name, settings in smaller_blocks.items():
                 self._rewrite(name, settings)
             if self._to_reload:
                 self._reload(self._systemd)
-                raise SourceRefused(_SMALLER_BLOCKS_REASON if smaller else _RELOAD_REASON)
+                raise SourceRefused(_SMALLER_BLOCKS_REASON if smaller_blocks else _OLD_SETTINGS_REASON)
             for interface in interfaces:
-                new = wanted[interface]
+                new = new_settings[interface]
                 if new is None:
                     raise SourceRefused(_NO_BLOCK_REASON)
                 self._write(interface, new)
@@ -276,12 +278,14 @@ class PppoeServers(SourceDaemon):
         self._configure(configuration, limits.apply)
 
     def preview_action(self, rendered: RenderedFiles, configuration: Configuration) -> DaemonAction:
-        with self._hold_lock(_PREVIEW_SECONDS):
-            known = {
+        with self._hold_lock(_PREVIEW_WAIT_SECONDS):
+            current_settings = {
                 name: settings for name, settings in self._load_settings().items() if self._is_used(name)
             }
-            is_other = self._to_reload or _assign_blocks(configuration, known) != known
-            return ServiceAction.RELOAD if is_other else None
+            needs_reload = (
+                self._to_reload or _assign_blocks(configuration, current_settings) != current_settings
+            )
+            return ServiceAction.RELOAD if needs_reload else None
 
     def _configure(self, configuration: Configuration, limit: TimeLimit) -> None:
         systemd = self._systemd.with_limit(limit)
@@ -289,11 +293,11 @@ class PppoeServers(SourceDaemon):
             self.set_configuration(configuration)
             # An access interface that is gone, as after a boot, gives its block back.
             self._stop(systemd, [name for name in self._load_settings() if not self._is_used(name)])
-            known = self._load_settings()
-            for interface, settings in _assign_blocks(configuration, known).items():
+            current_settings = self._load_settings()
+            for interface, settings in _assign_blocks(configuration, current_settings).items():
                 if settings is None:
                     raise StepFailed(_CONFIGURE_STEP, _NO_BLOCK_REASON)
-                if settings != known[interface]:
+                if settings != current_settings[interface]:
                     self._rewrite(interface, settings)
             self._reload(systemd)
 
@@ -311,9 +315,9 @@ class PppoeServers(SourceDaemon):
     def _load_settings(self) -> _Settings:
         if self._settings is None:
             names = self._files.list_names()
-            known = {name: self._files.read(name) or "" for name in names if name[-1].isdigit()}
-            self._to_reload = set(known) if _RELOAD_NOTE in names else set()
-            self._settings = {name: PppoeSettings.parse(text) for name, text in known.items()}
+            texts = {name: self._files.read(name) or "" for name in names if name[-1].isdigit()}
+            self._to_reload = set(texts) if _RELOAD_NOTE in names else set()
+            self._settings = {name: PppoeSettings.parse(text) for name, text in texts.items()}
         return self._settings
 
     def _rewrite(self, interface: str, settings: PppoeSettings) -> None:
@@ -349,24 +353,24 @@ class PppoeServers(SourceDaemon):
 
 
 def _assign_blocks(
-    configuration: Configuration, known: _Settings, block: int = MAX_BLOCK_SIZE
+    configuration: Configuration, current_settings: _Settings, max_block_size: int = MAX_BLOCK_SIZE
 ) -> dict[str, PppoeSettings | None]:
     """Return the new settings of each interface in `known`; None for an interface without a free block. An
     interface keeps its block if possible. A block has at most `block` addresses."""
-    shared = SharedRange.of(configuration, len(known), block)
+    shared = SharedRange.of(configuration, len(current_settings), max_block_size)
     blocks = {
         name: settings.first
-        for name, settings in known.items()
+        for name, settings in current_settings.items()
         if settings is not None and shared.has_block(settings.first)
     }
-    taken = set(blocks.values())
-    for name in known:
-        if name not in blocks and (first := shared.find_free_block(taken)) is not None:
+    used_blocks = set(blocks.values())
+    for name in current_settings:
+        if name not in blocks and (first := shared.find_free_block(used_blocks)) is not None:
             blocks[name] = first
-            taken.add(first)
+            used_blocks.add(first)
     return {
         name: PppoeSettings.of(configuration, blocks[name], shared.block_size) if name in blocks else None
-        for name in known
+        for name in current_settings
     }
 
 
@@ -427,14 +431,14 @@ class PppoeServerSource(Source):
                 if self._read_start(1) is None:
                     raise SourceUnavailable(f"{self._proc} does not show the processes of others")
                 names = (_RECORD_NAME_PATTERN.fullmatch(path.name) for path in self._records.iterdir())
-                found = _PROCESS_READER.read(
+                sessions = _PROCESS_READER.read(
                     {_Process(int(name[1]), int(name[2])) for name in names if name is not None},
                     lambda process: (process, self._read_session(process)),
                     instead=lambda process: (process, former.get(self._make_key(process))),
                 )
             except (OSError, UnreadableRecord) as error:
                 raise SourceUnavailable(f"cannot read the sessions of pppd: {error}") from error
-            self._known = {process: session for process, session in found if session is not None}
+            self._known = {process: session for process, session in sessions if session is not None}
             self._in_user_mode &= self._known.keys()
             return list(self._known.values())
 
@@ -523,16 +527,16 @@ class PppoeServerSource(Source):
         lines: dict[int, Sequence[str]] = {}
         if self._clock.steady() < self._log_from:
             return lines
-        booted = self._clock.wall() - self._clock.steady()
+        boot_time = self._clock.wall() - self._clock.steady()
         for reading in range(_MAX_LOG_READINGS):
-            late = [each for each in processes if not is_log_complete(lines.get(each.pid, ()))]
-            if not late:
+            incomplete = [each for each in processes if not is_log_complete(lines.get(each.pid, ()))]
+            if not incomplete:
                 break
             if reading:
                 self._sleep(_LOG_READING_PAUSE_SECONDS)
             try:
                 lines |= self._log.read_processes(
-                    {each.pid: booted + each.start / _TICKS_PER_SECOND for each in late}
+                    {each.pid: boot_time + each.start / _TICKS_PER_SECOND for each in incomplete}
                 )
             except SourceUnavailable as error:
                 self._log_from = self._clock.steady() + _LOG_RETRY_SECONDS

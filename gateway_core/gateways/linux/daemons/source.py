@@ -186,8 +186,8 @@ class Terminations:
 
     def __contains__(self, key: str) -> bool:
         with self._lock:
-            at = self._requested.get(key)
-        return at is not None and self._clock.steady() - at < _MAX_REQUEST_AGE_SECONDS
+            requested_at = self._requested.get(key)
+        return requested_at is not None and self._clock.steady() - requested_at < _MAX_REQUEST_AGE_SECONDS
 
     def find_reason(self, key: str, default_reason: str = UNKNOWN) -> str:
         """Return ADMIN_DISCONNECT if the end of the session was requested, or else the reason
@@ -200,11 +200,13 @@ class Terminations:
         may see the end of a session before the block returns. If the block fails, the record is undone."""
         now = self._clock.steady()
         with self._lock:
-            earlier = {key: at for key, at in self._requested.items() if now - at < _MAX_REQUEST_AGE_SECONDS}
-            self._requested = earlier | dict.fromkeys(keys, now)
+            earlier_requests = {
+                key: at for key, at in self._requested.items() if now - at < _MAX_REQUEST_AGE_SECONDS
+            }
+            self._requested = earlier_requests | dict.fromkeys(keys, now)
         try:
             yield
         except (GatewayApiError, OSError):
             with self._lock:
-                self._requested |= {key: earlier.get(key, -math.inf) for key in keys}
+                self._requested |= {key: earlier_requests.get(key, -math.inf) for key in keys}
             raise

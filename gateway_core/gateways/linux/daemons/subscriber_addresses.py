@@ -24,7 +24,7 @@ from gateway_contract.core.sessions import SessionType
 #: block for each VLAN in use, all have smaller ones.
 MAX_BLOCK_SIZE = 16
 #: Length of the prefix of a session.
-_PREFIX_LENGTH = 64
+_SESSION_PREFIX_LENGTH = 64
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,8 @@ class SessionPrefixes:
         network, half = networks
         place, half_size = int(parsed) - int(network.network_address), network.num_addresses // 2
         number = 2 * place if place < half_size else 2 * (place - half_size) + 1
-        if number >= 1 << (_PREFIX_LENGTH - half.prefixlen):
+        if number >= 1 << (_SESSION_PREFIX_LENGTH - half.prefixlen):
             return None
-        return IPv6Network((int(half.network_address) + (number << (128 - _PREFIX_LENGTH)), _PREFIX_LENGTH))
+        return IPv6Network(
+            (int(half.network_address) + (number << (128 - _SESSION_PREFIX_LENGTH)), _SESSION_PREFIX_LENGTH)
+        )

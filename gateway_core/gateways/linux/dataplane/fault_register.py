@@ -12,7 +12,7 @@ from gateway_contract.core.health import Fault, FaultKind
 from gateway_core.gateways.linux.kernel.netlink import KernelError
 
 #: Names in one line of the log.
-MAX_NAMES = 5
+MAX_LOGGED_NAMES = 5
 
 _log = logging.getLogger(__name__)
 
@@ -97,14 +97,16 @@ class FaultRegister:
             ended, self._ended = self._ended, []
         for kind in FaultKind:
             if names := [part.object for part in repaired if part.kind == kind]:
-                _log.warning("repaired kernel state of kind %s: %s", kind, join_names(names, MAX_NAMES))
+                _log.warning(
+                    "repaired kernel state of kind %s: %s", kind, join_names(names, MAX_LOGGED_NAMES)
+                )
             if faults := [fault for fault in new if fault.kind == kind]:
                 names = [fault.object for fault in faults]
                 _log.error(
                     "cannot repair kernel state of kind %s, the core tries again: %s: %s",
                     kind,
-                    join_names(names, MAX_NAMES),
+                    join_names(names, MAX_LOGGED_NAMES),
                     faults[0].reason,
                 )
             if names := [fault.object for fault in ended if fault.kind == kind]:
-                _log.info("faults of kind %s have ended: %s", kind, join_names(names, MAX_NAMES))
+                _log.info("faults of kind %s have ended: %s", kind, join_names(names, MAX_LOGGED_NAMES))

@@ -35,7 +35,7 @@ from gateway_core.gateways.linux.kernel.netlink import KernelError
 TABLE = "inet gateway"
 ARP_TABLE = "arp gateway"
 #: Stands for the trunk of PPPoE sessions: the name of their device does not tell the trunk.
-PPP = "ppp"
+PPP_TRUNK = "ppp"
 #: Former ranges in the rules: as many as dnsmasq still refuses renewals of.
 _MAX_FORMER_RANGES = 8
 
@@ -54,7 +54,9 @@ class ArpLimit(OwnTable):
 def _list_devices(trunk: str) -> list[str]:
     """Return name patterns of the VLAN devices of a trunk, including the devices of outer VLANs. Untagged
     frames, and frames with only the outer tag, belong to no subscriber."""
-    return [f"{PPP}*"] if trunk == PPP else [f"{prefix}*" for prefix in _list_vlan_prefixes(trunk)]
+    return (
+        [f"{PPP_TRUNK}*"] if trunk == PPP_TRUNK else [f"{prefix}*" for prefix in _list_vlan_prefixes(trunk)]
+    )
 
 
 def _list_vlan_prefixes(trunk: str) -> tuple[str, ...]:
@@ -201,7 +203,7 @@ class Firewall(OwnTable):
                         for kind in ("spoofed", "blocked")
                     ),
                 )
-                for trunk in (*sorted(self._policy.trunks), PPP)
+                for trunk in (*sorted(self._policy.trunks), PPP_TRUNK)
             )
 
     def _find_former_trunks(
@@ -238,4 +240,4 @@ def _read_trunks(objects: Iterable[Mapping[str, Any]]) -> frozenset[str]:
         re.sub("/([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), counter.removeprefix("spoofed-"))
         for counter in counters
         if counter.startswith("spoofed-")
-    ) - {PPP}
+    ) - {PPP_TRUNK}

@@ -26,7 +26,7 @@ _RUN_SECONDS, _MAX_OUTPUT_BYTES = 10.0, 1 << 22
 #: Seconds between two checks, and from an event to a check: a foreign `flush ruleset` lasts no longer.
 _CHECK_INTERVAL_SECONDS, _DEBOUNCE_SECONDS = 3.0, 0.2
 #: The type of an object of a table that cannot be read.
-UNREADABLE = "unreadable"
+UNREADABLE_TYPE = "unreadable"
 #: The fields that the gateway reads.
 _REQUIRED_FIELDS: dict[str, dict[str, type]] = {
     "counter": {"name": str, "packets": int},
@@ -69,7 +69,7 @@ class Nft:
     def list_table(self, name: str, *options: str) -> list[dict[str, Any]] | None:
         """Return the objects of a table (libnftables-json(5)), or None if the table does not exist. The
         option `-t` leaves out the elements of sets. An unreadable object is returned with the type
-        UNREADABLE."""
+        UNREADABLE_TYPE."""
         step = f"list the table {name}"
         try:
             output = self._run(step, "-j", *options, f"list table {name}")
@@ -81,9 +81,9 @@ class Nft:
             objects = msgspec.json.decode(output, type=_Listing).nftables
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise KernelError(step, "nft printed no JSON") from error
-        # An UNREADABLE object differs from any rule of the gateway: the table is not as it was loaded.
+        # An UNREADABLE_TYPE object differs from any rule of the gateway: the table is not as it was loaded.
         return _OBJECT_READER.read(
-            objects, _check_object, instead=lambda _: {UNREADABLE: {}}, name=repr, place=step
+            objects, _check_object, instead=lambda _: {UNREADABLE_TYPE: {}}, name=repr, place=step
         )
 
     def _run(self, step: str, *arguments: str) -> bytes:
@@ -149,8 +149,8 @@ class OwnTable(ABC):
             self._repair()
 
     def _is_intact(self) -> bool:
-        found = self._read()
-        return found is not None and found == self._loaded
+        objects = self._read()
+        return objects is not None and objects == self._loaded
 
     def _repair(self) -> None:
         was_loaded = self._loaded is not None
@@ -180,8 +180,8 @@ class OwnTable(ABC):
     def _read(self) -> list[Any] | None:
         """Read the table and count its packets. Return the objects without volatile fields, or None if the
         table does not exist."""
-        found = self._nft.list_table(self._name, "-t")
-        counters = [each["counter"] for each in found or () if "counter" in each]
+        objects = self._nft.list_table(self._name, "-t")
+        counters = [each["counter"] for each in objects or () if "counter" in each]
         before, self._packets = self._packets, {each["name"]: each["packets"] for each in counters}
         # A counter of a new table begins at zero.
         self._count(
@@ -190,14 +190,14 @@ class OwnTable(ABC):
                 for name, now in self._packets.items()
             }
         )
-        if found is None:
+        if objects is None:
             return None
         return [
             {
                 kind: {name: value for name, value in fields.items() if name not in _VOLATILE_FIELDS}
                 for kind, fields in each.items()
             }
-            for each in found
+            for each in objects
             if "metainfo" not in each
         ]
 

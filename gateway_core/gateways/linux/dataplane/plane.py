@@ -113,7 +113,7 @@ class DataPlane:
         with self._lock:
             self._revision += 1
             self.cgnat, self.pools = cgnat, tuple(pools)
-            unused = self._steering.configure(cgnat)
+            unused_table = self._steering.configure(cgnat)
             links = self._reader.read_link_entries()
             refusals = self._routes.replace(
                 route
@@ -122,18 +122,18 @@ class DataPlane:
                 for kind, route in self.list_routes(wanted, links[wanted.device].ifindex)
                 if kind == FaultKind.STEERING
             )
-            refused = [error for error in refusals if error.code != errno.ENETDOWN]
-            own = self._routes.read_own()
-            refused += routes.add_pool_routes(self._list_pool_routes(), own).failed.values()
-            refused += self._steering.repair(self._reader.read_rules(), own).failed.values()
-            for error in refused:
+            errors = [error for error in refusals if error.code != errno.ENETDOWN]
+            own_routes = self._routes.read_own()
+            errors += routes.add_pool_routes(self._list_pool_routes(), own_routes).failed.values()
+            errors += self._steering.repair(self._reader.read_rules(), own_routes).failed.values()
+            for error in errors:
                 if not isinstance(error, NoDevice):
                     raise error
             common_routes = self._list_common_routes()
             self._routes.remove(
                 route
-                for route in own
-                if route.table == unused or (route.is_unreachable and route not in common_routes)
+                for route in own_routes
+                if route.table == unused_table or (route.is_unreachable and route not in common_routes)
             )
 
     def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
@@ -163,8 +163,8 @@ class DataPlane:
         not exist. Routes in `known_routes` are not added again, because the kernel can list the routes of one
         device only by a scan of all routes."""
         with self._lock:
-            current = [each for each in todo if self._applied.get(each[0].session_id) == each[1]]
-            works = [(wanted, wanted.sets_host_route or wanted == before) for wanted, before in current]
+            unchanged = [each for each in todo if self._applied.get(each[0].session_id) == each[1]]
+            works = [(wanted, wanted.sets_host_route or wanted == before) for wanted, before in unchanged]
             outcomes = self._make_state(works, known_routes)
             return [outcomes.get(wanted.session_id) for wanted, _ in todo]
 
@@ -270,9 +270,9 @@ class DataPlane:
                 continue
             yield kind, route
             if kind == FaultKind.HOST_ROUTE and wanted.address is not None:
-                steered = self._steering.make_host_route(wanted.address, ifindex)
-                if steered is not None:
-                    yield FaultKind.STEERING, steered
+                steering_route = self._steering.make_host_route(wanted.address, ifindex)
+                if steering_route is not None:
+                    yield FaultKind.STEERING, steering_route
 
     def remove_surplus(self, state: KernelState, expected: Set[FibEntry]) -> list[str]:
         """Remove the kernel state that a former process of the core left behind: unexpected routes, IFBs with
@@ -282,9 +282,9 @@ class DataPlane:
             if state.revision != self._revision:
                 return []
             surplus = routes.find_surplus(state.routes.own, expected | self._list_common_routes())
-            removed = self._routes.remove(surplus)
-            shaped = self._shaper.remove_surplus(state.links, state.qdiscs, self._owners.keys())
-            return [*map(routes.format_destination, removed), *shaped]
+            removed_routes = self._routes.remove(surplus)
+            removed_devices = self._shaper.remove_surplus(state.links, state.qdiscs, self._owners.keys())
+            return [*map(routes.format_destination, removed_routes), *removed_devices]
 
     def _list_pool_routes(self) -> set[FibEntry]:
         """Return the unreachable routes of pools in the main table; an empty set before the first
@@ -379,9 +379,9 @@ class DataPlane:
         return self._owners.get(key, wanted.session_id) != wanted.session_id
 
     def _remove(self, wanted: Sequence[WantedSession]) -> None:
-        found = zip(wanted, self._reader.find_links([each.device for each in wanted]), strict=True)
+        links = zip(wanted, self._reader.find_links([each.device for each in wanted]), strict=True)
         # The kernel has removed the routes and addresses of a device that is gone.
-        present = [(each, link.index) for each, link in found if link is not None]
+        present = [(each, link.index) for each, link in links if link is not None]
         self._routes.remove(route for each, index in present for _, route in self.list_routes(each, index))
         try_changes(
             "remove the gateway's addresses in the prefixes of sessions",

@@ -11,7 +11,12 @@ from typing import NamedTuple, Protocol
 from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.texts import join_names
 from gateway_contract.core.health import DelayCount, FaultKind, LimitDelays
-from gateway_core.gateways.linux.dataplane.fault_register import MAX_NAMES, FaultRegister, Outcome, PlanePart
+from gateway_core.gateways.linux.dataplane.fault_register import (
+    MAX_LOGGED_NAMES,
+    FaultRegister,
+    Outcome,
+    PlanePart,
+)
 from gateway_core.gateways.linux.dataplane.plane import (
     EMPTY_STATE,
     LIMIT_KINDS,
@@ -116,8 +121,8 @@ class Comparison:
         indexes of devices whose qdiscs changed. `faulty` are the ids of sessions with a fault: at most
         _MAX_RETRIES_PER_SWEEP of them are repaired again. Raises KernelError."""
         retried, due = set(faulty[:_MAX_RETRIES_PER_SWEEP]), self._select_due(present, shaped)
-        failed = set(faulty)
-        is_quiet = not (changed or failed or self._is_lacking) and present == applied
+        faulty_set = set(faulty)
+        is_quiet = not (changed or faulty_set or self._is_lacking) and present == applied
         sessions_to_apply: list[tuple[WantedSession, WantedSession | None]] = []
         missing: dict[int, tuple[PlanePart, str]] = {}
         routes: list[FibEntry] = []
@@ -125,8 +130,8 @@ class Comparison:
         for id in due if is_quiet else present:
             wanted, before = present[id], applied.get(id)
             link = self.state.links.get(wanted.device)
-            own = self._list_routes(wanted, link)
-            routes += own
+            own_routes = self._list_routes(wanted, link)
+            routes += own_routes
             missing_device = _find_missing_device(wanted, self.state)
             if missing_device is not None:
                 missing[id] = missing_device
@@ -136,10 +141,10 @@ class Comparison:
                 pending[id] = self._pending.get(id, now)
                 if now - pending[id] >= _MAX_PENDING_SECONDS:
                     sessions_to_apply.append((wanted, before))
-            elif id in failed:
+            elif id in faulty_set:
                 if id in retried:
                     sessions_to_apply.append((wanted, before))
-            elif self._plane.has_differences(wanted, self.state, own) or (
+            elif self._plane.has_differences(wanted, self.state, own_routes) or (
                 id in due and not self._plane.has_exact_limits(wanted, self.state)
             ):
                 sessions_to_apply.append((wanted, before))
@@ -286,10 +291,11 @@ class Reconciler:
         self._rest_until = self._now() + _REST_FACTOR * seconds
         is_done = self._repair(differences.sessions_to_apply)
         if is_complete and differences.routes is not None:
-            removed = self._plane.remove_surplus(self._comparison.state, differences.routes)
-            if removed:
+            removed_names = self._plane.remove_surplus(self._comparison.state, differences.routes)
+            if removed_names:
                 _log.info(
-                    "removed kernel state that belongs to no session: %s", join_names(removed, MAX_NAMES)
+                    "removed kernel state that belongs to no session: %s",
+                    join_names(removed_names, MAX_LOGGED_NAMES),
                 )
         self.fault_register.report()
         with self._work:
@@ -326,9 +332,9 @@ class Reconciler:
         for changed in watcher:
             with self._work:
                 self._unread |= changed
-                soon = max(self._now() + _DEBOUNCE_SECONDS, self._rest_until)
-                if soon < self._sweep_at:
-                    self._sweep_at = soon
+                next_sweep_at = max(self._now() + _DEBOUNCE_SECONDS, self._rest_until)
+                if next_sweep_at < self._sweep_at:
+                    self._sweep_at = next_sweep_at
                     self._work.notify()
 
     def _apply_changed(self) -> None:
@@ -369,8 +375,8 @@ class Reconciler:
             if part not in reasons:
                 is_vlan = part.kind == FaultKind.VLAN
                 reasons[part] = self._restore_vlan(part, reason) if is_vlan else reason
-            left = reasons[part]
-            self.fault_register.set_faults(id, {} if left is None else {part: left})
+            final_reason = reasons[part]
+            self.fault_register.set_faults(id, {} if final_reason is None else {part: final_reason})
 
     def _restore_vlan(self, part: PlanePart, reason: str) -> str | None:
         """Recreate the device of a VLAN. Return None on success, or the reason why the device is still

@@ -15,7 +15,7 @@ from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, OWN_PROTOCOL, Fib
 from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError, NoDevice, try_changes
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 
-_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+_ADDRESS_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 #: Families and protocols of others whose routes to a session are as good as the core's. Not those of routing
 #: daemons, which may have a million routes.
 _FOREIGN_PROTOCOLS = (
@@ -74,7 +74,9 @@ class SessionRoutes:
 
     def read_own(self) -> set[FibEntry]:
         """Return the routes that the core added."""
-        return {entry for each in _FAMILIES for entry in self._reader.read_fib_entries(each, OWN_PROTOCOL)}
+        return {
+            entry for each in _ADDRESS_FAMILIES for entry in self._reader.read_fib_entries(each, OWN_PROTOCOL)
+        }
 
     def add(self, routes: Sequence[FibEntry], known_routes: RouteState | None = None) -> list[int | None]:
         """Add routes, and replace routes with the same destination on another device. Return one value per
@@ -117,7 +119,7 @@ class SessionRoutes:
         own, all_routes = (
             {
                 entry
-                for family in _FAMILIES
+                for family in _ADDRESS_FAMILIES
                 for entry in self._reader.read_fib_entries(family, protocol, ifindex=ifindex)
             }
             for protocol in (OWN_PROTOCOL, 0)

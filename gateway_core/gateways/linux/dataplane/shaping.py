@@ -39,11 +39,11 @@ from gateway_core.sessions.session import IFB_PREFIX, MAX_NAME_LENGTH
 
 _log = logging.getLogger(__name__)
 
-_TBF = "tbf"
+_TBF_KIND = "tbf"
 _TBF_HANDLE = 0x20000
 #: The class of TBF, as whose child it has its queue.
 _TBF_CLASS = 0x20001
-_FQ_CODEL = Qdisc("fq_codel", 0x110000)
+_FQ_CODEL_QDISC = Qdisc("fq_codel", 0x110000)
 _INGRESS_QDISC = Qdisc("ingress", qdiscs.INGRESS_HANDLE)
 
 _ETHERNET_HEADER_BYTES = 14
@@ -167,18 +167,18 @@ class Shaper:
         devices may be missing. The kernel needs 20 ms to remove one IFB, and 20 ms to remove many IFBs
         together. Raises the first error."""
         step = f"remove the limits of {len(sessions)} sessions"
-        found = self._reader.find_links([interface for interface, _ in sessions])
-        going = [
+        links = self._reader.find_links([interface for interface, _ in sessions])
+        directions = [
             Direction(step, 0 if link is None else link.index, None, ifb)
-            for link, (_, ifb) in zip(found, sessions, strict=True)
+            for link, (_, ifb) in zip(links, sessions, strict=True)
         ]
         # The kernel has removed the qdiscs of a device that is gone.
-        present = [each for each in going if each.device_index]
+        present = [each for each in directions if each.device_index]
         with self._lock:
             self._remove_redirects(present)
             self._remove_limits(present)
-            self._remove_ifbs(going)
-        for each in going:
+            self._remove_ifbs(directions)
+        for each in directions:
             # A device of others, with the name of an IFB, keeps nothing else from going.
             if each.error is not None and not isinstance(each.error, _NotAnIfb):
                 raise each.error
@@ -229,10 +229,10 @@ class Shaper:
         return down
 
     def _make_limit_entries(self, ifindex: int) -> tuple[QdiscEntry, ...]:
-        root = QdiscEntry(ifindex, ROOT, _TBF_HANDLE, _TBF)
+        root = QdiscEntry(ifindex, ROOT, _TBF_HANDLE, _TBF_KIND)
         if self._has_fq_codel is False:
             return (root,)
-        return root, QdiscEntry(ifindex, _TBF_CLASS, _FQ_CODEL.handle, _FQ_CODEL.kind)
+        return root, QdiscEntry(ifindex, _TBF_CLASS, _FQ_CODEL_QDISC.handle, _FQ_CODEL_QDISC.kind)
 
     def _set_limits(self, directions: Sequence[Direction]) -> None:
         """Set the rate limits of devices. The limit works with a plain FIFO queue first, until fq_codel is
@@ -274,11 +274,11 @@ class Shaper:
         add = partial(
             qdiscs.add_fq_codel,
             parent=_TBF_CLASS,
-            handle=_FQ_CODEL.handle,
+            handle=_FQ_CODEL_QDISC.handle,
             flows=_MAX_FLOWS,
             memory=_MAX_QUEUE_MEMORY_BYTES,
         )
-        self._set_qdisc(_TBF_CLASS, [(each, _FQ_CODEL, add(each.limited_index)) for each in directions])
+        self._set_qdisc(_TBF_CLASS, [(each, _FQ_CODEL_QDISC, add(each.limited_index)) for each in directions])
 
     def _set_qdisc(self, parent: int, todo: Sequence[tuple[Direction, Qdisc, KernelChange]]) -> None:
         """Set the qdisc under `parent` on each device. `todo` has each direction with its qdisc and the
@@ -308,14 +308,14 @@ class Shaper:
         ours = [
             (each, qdiscs.delete_qdisc(each.device_index, ROOT, qdisc))
             for each, qdisc in zip(working, found, strict=True)
-            if qdisc is not None and (qdisc.kind, qdisc.handle) == (_TBF, _TBF_HANDLE)
+            if qdisc is not None and (qdisc.kind, qdisc.handle) == (_TBF_KIND, _TBF_HANDLE)
         ]
         _run_changes(ours, _GONE_CODES)
 
     def _set_redirects(self, directions: Sequence[Direction]) -> None:
         additions = [(each, qdiscs.add_ingress(each.device_index)) for each in _select_working(directions)]
-        made, present = _run_changes(additions, {errno.EEXIST})
-        wrong, missing = [], list(made)
+        created, present = _run_changes(additions, {errno.EEXIST})
+        wrong, missing = [], list(created)
         found = self._reader.find_qdiscs([(each.device_index, INGRESS) for each in present])
         for each, qdisc in zip(present, found, strict=True):
             if qdisc is not None and qdisc.kind != _INGRESS_QDISC.kind:
@@ -388,17 +388,17 @@ def _run_changes(
     """Make changes in the given order. Return the directions whose change succeeded, and the directions whose
     change the kernel refused with an error number in `accepted_codes`. Any other refusal becomes the error of
     its direction."""
-    made, refused = [], []
+    changed, refused = [], []
     codes = try_changes("shape sessions", [change for _, change in changes])
     for (each, _), code in zip(changes, codes, strict=True):
         if not code:
             each.is_changed = True
-            made.append(each)
+            changed.append(each)
         elif code in accepted_codes:
             refused.append(each)
         else:
             each.error = KernelError.of(each.step, code)
-    return made, refused
+    return changed, refused
 
 
 def _make_limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TbfLimit:
@@ -412,4 +412,4 @@ def _make_limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> T
 
 
 def _make_tbf(limit: TbfLimit) -> Qdisc:
-    return Qdisc(_TBF, _TBF_HANDLE, limit)
+    return Qdisc(_TBF_KIND, _TBF_HANDLE, limit)
