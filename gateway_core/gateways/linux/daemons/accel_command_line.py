@@ -76,7 +76,7 @@ _NUMBER_PATTERN = re.compile(r"[0-9]{1,18}")
 _PREFIX_LENGTH_PATTERN = re.compile(r"[0-9]{1,3}")
 #: Rates in kbit/s, down and up, 0 for no limit.
 _RATES_PATTERN = re.compile(r"([0-9]{1,10})/([0-9]{1,10})")
-#: Addresses that are remembered: a sweep sees those of the sweep before, and parsing them took half of it.
+#: Size of the address caches: each sweep sees mostly the same addresses, and parsing took half of a sweep.
 _MAX_CACHED_ADDRESSES = 1 << 16
 #: Global unicast (RFC 4291 section 2.4) and unique local addresses (RFC 4193), and a prefix's least length.
 _DELEGATED_NETWORKS, _MIN_DELEGATED_LENGTH = (IPv6Network("2000::/3"), IPv6Network("fc00::/7")), 16

@@ -171,7 +171,7 @@ class AccelPppDaemon(SourceDaemon):
         self._command_line = command_line
         self._systemd = systemd
         self._wall = wall
-        #: The file that accel-ppp runs with, if this process has placed it.
+        #: Configuration that accel-ppp runs with; None if this process has not written the file.
         self._applied: str | None = None
         #: Held while a commit notes that a restart is needed, and during a restart.
         self._restart_lock = threading.Lock()
@@ -322,8 +322,7 @@ def _require_empty_reply(step: str, reply: bytes) -> None:
 
 
 def _is_module_change(before: str | None, after: str) -> bool:
-    """Return True if accel-ppp must load another authentication module: the file `before` loads one of the
-    modules, and the file `after` needs the other."""
+    """Return True if the configuration files `before` and `after` need different authentication modules."""
     loaded_modules = _AUTHENTICATION_MODULES.intersection((before or "").splitlines())
     return bool(loaded_modules) and loaded_modules.isdisjoint(after.splitlines())
 
@@ -345,7 +344,7 @@ class IpoeInterfaces:
         self._lock = threading.Lock()
         names = _read_interfaces(file)
         self._served = {name for name in names if is_device(name)}
-        #: Names that accel-ppp may have sockets for, although their interface is or was gone.
+        #: Interfaces that were removed since accel-ppp opened its sockets: the sockets do not work.
         self._stale = names - self._served
         self._write(self._served)
         self._changes = DebouncedAction(

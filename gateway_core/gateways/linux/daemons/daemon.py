@@ -30,7 +30,7 @@ SERVICES = Path("/var/lib/gateway-core/services")
 
 #: Effect of a commit on a daemon; None for no effect.
 DaemonAction = ServiceAction | None
-#: Restores what was there before. Raises StepFailed.
+#: Function that restores the state before a step. Raises StepFailed.
 UndoStep = Callable[[], None]
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class ServiceDaemon(ABC):
     programs: ClassVar[Mapping[str, str | None]] = {}
     #: How the operator gets the programs that are not in Debian.
     remedy: ClassVar[str] = ""
-    #: Required kernel modules, beside those that every gateway needs.
+    #: Required kernel modules, in addition to the modules that every gateway needs.
     modules: ClassVar[tuple[str, ...]] = ()
     #: Effects of a commit, for the reference, by the beginning of the changed path: an action, or a sentence
     #: if the effect depends on the value.

@@ -35,7 +35,8 @@ class LinuxServices:
         self._daemons = daemons
         self._apply_seconds = apply_seconds
         self._put_back_seconds = put_back_seconds
-        #: Waits for the VLANs of DHCP subscribers at a start of the core, for so many seconds.
+        #: Function that waits for the VLANs of DHCP subscribers at a start of the core. The argument is the
+        #: time limit in seconds.
         self.await_vlans: Callable[[float], object] = lambda _: None
         #: Called at a start of the core, after the start of the DHCP server.
         self.on_dhcp_started: Callable[[], object] = lambda: None

@@ -7,10 +7,10 @@ these files at each sign-on, so no daemon restarts or reloads.
 The hook is packaging/pppoe/session-hook. Undocumented formats were read in pppd 2.4.9 and rp-pppoe 3.15
 (Debian 12). The log lines of pppd 2.5.2 (Debian 13) are the same.
 
-Only the log tells why a session ended, and that a sign-on failed. The exit status does not: when the
-subscriber terminates PPP, pppd exits with the status of a hangup or of a signal. The log goes to the systemd
-journal, which has size limits. A log file for each session could fill the disk, because pppd logs each frame
-of an unknown protocol.
+Only the log tells why a session ended, and that a sign-on failed. The exit status of pppd does not tell the
+reason: when the subscriber terminates PPP, pppd exits with the status of a hangup or of a signal. The log
+goes to the systemd journal, which has size limits. A log file for each session could fill the disk, because
+pppd logs each frame of an unknown protocol.
 """
 
 import logging
@@ -87,7 +87,7 @@ _MAX_LINES_PER_PROCESS = 200
 _MAX_LOG_LINES = 4000
 #: Bytes of a line in JSON. pppd writes at most 1024, and each may take four as a number of a list.
 _MAX_LINE_BYTES = 8 << 10
-#: Seconds by which the journal's clock and that of the processes may differ.
+#: Seconds by which the time stamps of the journal and the start times of processes may differ.
 _CLOCK_TOLERANCE_SECONDS = 2
 #: Processes that are remembered for a RADIUS server that did not reply.
 _MAX_WAITING_PROCESSES = 1000

@@ -5,14 +5,13 @@ A server is an instance of systemd/gateway-pppoe@.service. A commit reloads each
 changed; sessions that are up keep their pppd and their address. Each server has its own block of addresses,
 until the server is stopped. The settings of a server are a file:
 
-100.64.0.1 100.64.0.16 secrets bng1
-192.0.2.53 192.0.2.54
+100.64.0.1 100.64.0.16 secrets bng1 192.0.2.53 192.0.2.54
 
 The first line has the gateway's address, the first address of the block, the authentication of subscribers,
 and the name of the access concentrator. A block has 16 addresses, unless a prefix length follows:
 `100.64.0.20/30` has four. The second line has the DNS servers, if there are any. A server that still runs the
 program of an older version reads only the first line. packaging/pppoe/server, which runs as root, reads the
-settings. The settings cannot contain options or files for pppd, because with these the core could run
+settings. The settings cannot contain options or files for pppd, because pppd options would let the core run
 commands as root. packaging/pppoe/pppd, which pppoe-server starts for each session, chooses between PPPoE in
 the kernel and in user mode.
 
@@ -83,7 +82,8 @@ from gateway_core.gateways.linux.kernel.links import is_device
 from gateway_core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_core.records.clock import Clock
 
-#: Folder with the settings of each server, by access interface. They outlive the core, as the sessions do.
+#: Folder with the settings of each server, by access interface. The settings stay when the core ends, like
+#: the sessions.
 SETTINGS_FOLDER = Path("/var/lib/gateway-core/pppoe")
 
 _name_unit = partial(name_instance, "gateway-pppoe@.service")

@@ -1,8 +1,8 @@
 """Filter of DHCP requests on their way to dnsmasq: the table `inet gateway_dhcp` of nftables.
 
-The kernel drops a request whose MAC address has a session on another VLAN. It also drops requests of new MAC
-addresses on a VLAN that already has the allowed number of leases, and requests above the allowed rate of new
-MAC addresses.
+The kernel drops a request whose MAC address has a session on another VLAN. The kernel also drops requests of
+new MAC addresses on a VLAN that already has the allowed number of leases, and requests above the allowed rate
+of new MAC addresses.
 """
 
 import errno

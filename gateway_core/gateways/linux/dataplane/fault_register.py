@@ -40,7 +40,7 @@ class FaultRegister:
         self._wall = wall
         self._lock = threading.Lock()
         self._repairs: Counter[FaultKind] = Counter()
-        #: By session id; None for what belongs to no session.
+        #: Faults by session id; the id None is for parts that belong to no session.
         self._faults: dict[int | None, dict[PlanePart, Fault]] = {}
         #: For the next report: repaired parts, faults that are new, and faults that ended.
         self._repaired: list[PlanePart] = []

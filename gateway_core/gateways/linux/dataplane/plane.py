@@ -64,8 +64,8 @@ class WantedSession(Record, frozen=True):
             yield FaultKind.DELEGATED_PREFIX, route
 
     def list_keys(self) -> Iterator[object]:
-        """Yield the devices and route destinations of the session. Only one session at a time can own each of
-        them."""
+        """Yield the devices and route destinations of the session. Only one session at a time can own a
+        device or destination."""
         yield self.device
         yield self.ifb
         for _, route in self.list_routes(0):
@@ -101,15 +101,16 @@ class DataPlane:
         self._applied: dict[int, WantedSession] = {}
         #: Session ids by device or destination: of several sessions with one, the newest has it.
         self._owners: dict[object, int] = {}
-        #: Number of the configuration: a reading under a former one must not decide what is left over.
+        #: Number of the configuration: a reading from before the last change must not decide which state is
+        #: surplus.
         self._revision = 0
 
     def configure(self, cgnat: Cgnat, pools: Sequence[IPv4Network | IPv6Network] = ()) -> None:
         """Apply the steering and the pools of a new configuration. The pools are the source ranges and
         `pools`. New routes and rules are added before the former routes are removed. Raises the first refusal
         by the kernel, after all other changes were tried: then the former routes stay until the next call or
-        until a comparison removes them. A missing or down interface is not an error: a later comparison adds
-        its routes."""
+        until a comparison removes the routes. A missing or down interface is not an error: a later comparison
+        adds its routes."""
         with self._lock:
             self._revision += 1
             self.cgnat, self.pools = cgnat, tuple(pools)

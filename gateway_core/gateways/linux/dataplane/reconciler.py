@@ -47,12 +47,12 @@ _SESSIONS_PER_BATCH = 256
 _REPAIRS_PER_SWEEP = 4 * _SESSIONS_PER_BATCH
 #: Seconds after which a session is made as it must be, though nobody reported the change.
 _MAX_PENDING_SECONDS = 5.0
-#: Attempts in one comparison at what could not be repaired before.
+#: Sessions with a fault that one comparison tries to repair again.
 _MAX_RETRIES_PER_SWEEP = 50
 #: Bounds of the histogram in seconds: dense around the second within which a limit is to be there.
 _DELAY_BOUNDS_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-#: Sessions to make or repair, each with what was applied.
+#: Sessions to create or repair, each with the state that was applied before.
 _SessionChanges = Sequence[tuple[WantedSession, WantedSession | None]]
 
 _log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Differences(NamedTuple):
     """Result of a comparison: the sessions to repair, and the sessions that cannot be repaired."""
 
     sessions_to_apply: _SessionChanges
-    #: By session id: what it lacks that the data plane can't make, and the reason.
+    #: Missing devices that the data plane cannot create, by session id, with the reason.
     missing: Mapping[int, tuple[PlanePart, str]]
     #: All routes that may be there; None when nothing changed, and only some sessions were compared.
     routes: Set[FibEntry] | None
@@ -101,7 +101,7 @@ class Comparison:
         #: Where the round of all sessions goes on, and when it stopped.
         self._position, self._stopped_at = 0, clock()
         self._is_lacking = False
-        #: Since when a session must have something else than what was applied.
+        #: Time since which the wanted state of a session differs from its applied state.
         self._pending: dict[int, float] = {}
 
     def read(self, changed: frozenset[Changed]) -> None:
@@ -119,7 +119,7 @@ class Comparison:
         """Compare the `present` sessions with the last reading of the kernel. `applied` is the state applied
         before, by session id. `changed` are the parts that the last reading has read again. `shaped` are the
         indexes of devices whose qdiscs changed. `faulty` are the ids of sessions with a fault: at most
-        _MAX_RETRIES_PER_SWEEP of them are repaired again. Raises KernelError."""
+        _MAX_RETRIES_PER_SWEEP of these sessions are repaired again. Raises KernelError."""
         retried, due = set(faulty[:_MAX_RETRIES_PER_SWEEP]), self._select_due(present, shaped)
         faulty_set = set(faulty)
         is_quiet = not (changed or faulty_set or self._is_lacking) and present == applied

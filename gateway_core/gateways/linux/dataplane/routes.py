@@ -16,8 +16,8 @@ from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 
 _ADDRESS_FAMILIES = (socket.AF_INET, socket.AF_INET6)
-#: Families and protocols of others whose routes to a session are as good as the core's. Not those of routing
-#: daemons, which may have a million routes.
+#: Families and protocols of other programs whose routes to a session replace the routes of the core. Routing
+#: daemons are left out, because they may have a million routes.
 _FOREIGN_PROTOCOLS = (
     (socket.AF_INET, rt.RTPROT_KERNEL),
     (socket.AF_INET, rt.RTPROT_BOOT),
@@ -195,8 +195,8 @@ class Steering:
         return FibEntry(cgnat.vrf_table, address.packed, address.max_prefixlen, ifindex, None, None)
 
     def configure(self, cgnat: Cgnat) -> int | None:
-        """Set the configuration; `repair` brings it into the kernel. Return the routing table that is no
-        longer used, or None."""
+        """Set the configuration; `repair` applies the configuration to the kernel. Return the routing table
+        that is no longer used, or None."""
         before, self._cgnat = self._cgnat, cgnat if cgnat.enabled else None
         if before is None or (cgnat.enabled and cgnat.vrf_table == before.vrf_table):
             return None

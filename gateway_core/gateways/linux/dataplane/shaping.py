@@ -63,7 +63,7 @@ _PLAIN_QUEUE_BYTES = 256 << 10
 
 #: The priority of the redirect among the filters of a device.
 _REDIRECT_PRIORITY = 10
-#: The group of IFBs that go: the kernel removes a group in one step. Nothing else has this number.
+#: Group of IFBs to remove: the kernel removes all links of a group in one step. No other link has this group.
 _REMOVAL_GROUP = 0x47415445
 #: Error numbers for a thing to remove that went by itself.
 _GONE_CODES = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
@@ -403,8 +403,8 @@ def _run_changes(
 
 def _make_limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TbfLimit:
     """Return the TBF limit for a session's device. `bps` is the rate in bits per second. The overhead of a
-    profile is counted from the IP packet, so the Ethernet header is subtracted if the kernel counts it for
-    `link`."""
+    profile is counted from the IP packet, so the Ethernet header is subtracted if the kernel counts the
+    header for `link`."""
     rate = max(bps // 8, _MIN_BYTES_PER_SECOND)
     counted = _ETHERNET_HEADER_BYTES if link.has_ethernet_header else 0
     burst = max(int(rate * _BURST_SECONDS), _MIN_BURST_BYTES)
