@@ -37,13 +37,13 @@ MAX_HELD = 10_000
 #: Events of a piece: as many as the core sends at a time, so that a client that reads pieces keeps up.
 _MAX_EVENTS_PER_PIECE = 1000
 #: Clients that catch up at a time: each requires a connection to the core.
-_MAX_CATCHING_UP = 16
+_MAX_CATCHING_UP_CLIENTS = 16
 #: Streams of a worker, which limits their memory; and of one client.
 MAX_STREAMS, MAX_STREAMS_OF_CLIENT = 4096, 1024
 #: Seconds until a rejected client may try again.
 RETRY_AFTER = 10
 #: Sessions that a worker watches: each requires a connection to the core.
-_MAX_WATCHED = 64
+_MAX_WATCHED_SESSIONS = 64
 
 #: A comment: some clients would take a blank line for an empty message.
 HEARTBEAT = b":\n"
@@ -52,7 +52,7 @@ HEARTBEAT = b":\n"
 #: `str.splitlines`, JavaScript before ES2019): U+0085, U+2028 and U+2029, with their escapes in JSON.
 _LINE_BREAKS = [(character.encode(), f"\\u{ord(character):04x}".encode()) for character in "\x85\u2028\u2029"]
 
-_ID = re.compile(r"([0-9a-z]{1,64})-(0|[1-9][0-9]{0,17})", re.ASCII)
+_EVENT_ID_PATTERN = re.compile(r"([0-9a-z]{1,64})-(0|[1-9][0-9]{0,17})", re.ASCII)
 
 
 class EventId(NamedTuple):
@@ -68,7 +68,7 @@ class EventId(NamedTuple):
 
 def parse_id(text: str) -> EventId:
     """Parse the id of an event that a client sent. Raises ValueError."""
-    match = _ID.fullmatch(text)
+    match = _EVENT_ID_PATTERN.fullmatch(text)
     if match is None:
         raise ValueError("must be the id of an event")
     return EventId(match[1], int(match[2]))
@@ -168,7 +168,7 @@ class Broadcast(_Source):
         self._times = times
         self._span: Span | None = None
         #: Becomes the span when it has the newest event: a new client must not get older ones.
-        self._coming: Span | None = None
+        self._next_span: Span | None = None
 
     @property
     def span(self) -> Span:
@@ -199,13 +199,13 @@ class Broadcast(_Source):
             gevent.sleep(0)
 
     def _add_batch(self, batch: EventsReply) -> None:
-        if self._coming is None or batch.gap:
+        if self._next_span is None or batch.gap:
             first = batch.events[0].sequence - 1 if batch.events else batch.newest
-            self._coming = Span(batch.boot_id, first, batch.oldest)
+            self._next_span = Span(batch.boot_id, first, batch.oldest)
         for entry in encode_events(batch.boot_id, batch.events):
-            self._coming.ring.add(entry)
-        if self._coming.ring.newest >= batch.newest:
-            self._span = self._coming
+            self._next_span.ring.add(entry)
+        if self._next_span.ring.newest >= batch.newest:
+            self._span = self._next_span
         self.wake()
 
 
@@ -225,9 +225,9 @@ class StreamFilter:
     type: str | None = None
     resume: EventId | None = None
 
-    def join_blocks(self, found: list[EncodedEvent]) -> bytes:
+    def join_blocks(self, entries: list[EncodedEvent]) -> bytes:
         return b"".join(
-            entry.block for entry in found if entry.name in self.names and self.type in (None, entry.type)
+            entry.block for entry in entries if entry.name in self.names and self.type in (None, entry.type)
         )
 
 
@@ -301,12 +301,12 @@ class Streams:
         self._times = times or StreamTimes()
         self._broadcast = Broadcast(events, self._times)
         self._open: set[Stream] = set()
-        self._of_client: Counter[str] = Counter()
+        self._stream_counts: Counter[str] = Counter()
         #: Called with the number of open streams at each change.
         self.on_change: Callable[[int], object] = lambda number: None
         #: Called with the greenlet that failed: no stream can continue.
-        self.on_failure: Callable[[Any], object] = _end_worker
-        self._slots = BoundedSemaphore(_MAX_CATCHING_UP)
+        self.on_failure: Callable[[Any], object] = _exit_worker
+        self._catch_up_slots = BoundedSemaphore(_MAX_CATCHING_UP_CLIENTS)
         self._has_started = False
 
     def __len__(self) -> int:
@@ -329,7 +329,7 @@ class Streams:
     def add(self, stream: Stream) -> None:
         """Add a stream that begins to the open streams."""
         self._open.add(stream)
-        self._of_client[stream.client] += 1
+        self._stream_counts[stream.client] += 1
         self.on_change(len(self))
 
     def remove(self, stream: Stream) -> None:
@@ -337,9 +337,9 @@ class Streams:
         if stream not in self._open:
             return
         self._open.discard(stream)
-        self._of_client[stream.client] -= 1
-        if not self._of_client[stream.client]:
-            del self._of_client[stream.client]
+        self._stream_counts[stream.client] -= 1
+        if not self._stream_counts[stream.client]:
+            del self._stream_counts[stream.client]
         self.on_change(len(self))
 
     def deadline(self) -> float:
@@ -355,7 +355,7 @@ class Streams:
         """Return the client with this address if the client may open another stream. Raises
         TooManyStreams."""
         client = identify_client(address)
-        if len(self) >= self._max_streams or self._of_client[client] >= self._max_streams_of_client:
+        if len(self) >= self._max_streams or self._stream_counts[client] >= self._max_streams_of_client:
             raise TooManyStreams(RETRY_AFTER)
         if not self._has_started:
             self._has_started = True
@@ -371,7 +371,7 @@ class Streams:
                 position = wanted.resume.sequence
             else:
                 span, position = yield from self._catch_up_in_turn(stream, wanted, wanted.resume)
-        due = self._times.clock() + self._times.heartbeat
+        heartbeat_at = self._times.clock() + self._times.heartbeat
         while not stream.is_ended:
             stream.is_listening, stream.deadline = True, None
             changed = self._broadcast.changed
@@ -380,29 +380,29 @@ class Streams:
                 position = span.started
                 piece = span.encode_gap()
             else:
-                found = span.ring.after(position, _MAX_EVENTS_PER_PIECE)
-                if found is None:
+                entries = span.ring.after(position, _MAX_EVENTS_PER_PIECE)
+                if entries is None:
                     # Too far behind: the client reconnects, and gets the rest from the core.
                     return
-                position += len(found)
-                piece = wanted.join_blocks(found)
-                if not found and not changed.wait(max(0.0, due - self._times.clock())):
+                position += len(entries)
+                piece = wanted.join_blocks(entries)
+                if not entries and not changed.wait(max(0.0, heartbeat_at - self._times.clock())):
                     piece = HEARTBEAT
             if piece:
-                due = self._times.clock() + self._times.heartbeat
+                heartbeat_at = self._times.clock() + self._times.heartbeat
                 yield piece
 
     def _catch_up_in_turn(
         self, stream: Stream, wanted: StreamFilter, id: EventId
     ) -> Generator[bytes, None, tuple[Span, int]]:
         stream.begin_wait(for_turn=True)
-        while not self._slots.acquire(timeout=self._times.heartbeat):
+        while not self._catch_up_slots.acquire(timeout=self._times.heartbeat):
             yield HEARTBEAT
             stream.begin_wait(for_turn=True)
         try:
             return (yield from self._catch_up(stream, wanted, id))
         finally:
-            self._slots.release()
+            self._catch_up_slots.release()
 
     def _catch_up(
         self, stream: Stream, wanted: StreamFilter, id: EventId
@@ -433,16 +433,16 @@ class Streams:
             if not streams:
                 continue
             try:
-                allowed = self._check_bearers([stream.bearer for stream in streams])
+                allowed_flags = self._check_bearers([stream.bearer for stream in streams])
             except Exception:  # noqa: BLE001 - logged, and repeated by the next sweep
                 _log.exception("cannot check the tokens of open event streams, the streams stay open")
-                allowed = len(streams) * [True]
+                allowed_flags = len(streams) * [True]
             now = self._times.clock()
-            for stream, may in zip(streams, allowed, strict=True):
+            for stream, is_allowed in zip(streams, allowed_flags, strict=True):
                 # It may have ended meanwhile, and its greenlet may serve another request.
                 if stream not in self._open:
                     continue
-                if not may or (stream.deadline is not None and now > stream.deadline):
+                if not is_allowed or (stream.deadline is not None and now > stream.deadline):
                     self._end(stream)
 
     def _end(self, stream: Stream) -> None:
@@ -454,7 +454,7 @@ class Streams:
             stream.greenlet.kill(block=False)
 
 
-def _end_worker(greenlet: Any) -> None:
+def _exit_worker(greenlet: Any) -> None:
     # The clients reconnect to another worker and resume. Here they would wait forever.
     _log.critical("the events of this worker have stopped, the worker exits: %r", greenlet.exception)
     os._exit(1)
@@ -488,7 +488,7 @@ class Feeds:
     """Feeds of the sessions that clients of this worker watch, at most `max_watched`. The worker receives the
     traffic of each session once for all clients."""
 
-    def __init__(self, core: CoreClient, max_watched: int = _MAX_WATCHED) -> None:
+    def __init__(self, core: CoreClient, max_watched: int = _MAX_WATCHED_SESSIONS) -> None:
         self._core = core
         self._times = StreamTimes()
         self._max_watched = max_watched
@@ -525,7 +525,7 @@ class Feeds:
 
     def _events(self, stream: Stream, feed: _Feed, id: int) -> Generator[bytes, None, None]:
         number = 0
-        due = self._times.clock() + self._times.heartbeat
+        heartbeat_at = self._times.clock() + self._times.heartbeat
         while not stream.is_ended:
             stream.is_listening, stream.deadline = True, None
             changed = feed.changed
@@ -537,7 +537,7 @@ class Feeds:
             elif feed.end is not None:
                 raise feed.end
             else:
-                piece = b"" if changed.wait(max(0.0, due - self._times.clock())) else HEARTBEAT
+                piece = b"" if changed.wait(max(0.0, heartbeat_at - self._times.clock())) else HEARTBEAT
             if piece:
-                due = self._times.clock() + self._times.heartbeat
+                heartbeat_at = self._times.clock() + self._times.heartbeat
                 yield piece

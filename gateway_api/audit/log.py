@@ -50,10 +50,10 @@ from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 
 #: Calls whose outcome one reply of the core has.
-_MAX_CALLS = 100
-_REPLY_LOST = "The core's reply was lost"
+_MAX_RESOLVED_CALLS = 100
+_REPLY_LOST_TEXT = "The core's reply was lost"
 #: Prefixes of the names of actions that change sessions.
-_SESSION_ACTIONS = ("subscribers.", "jobs.")
+_SESSION_ACTION_PREFIXES = ("subscribers.", "jobs.")
 #: The role of a client of the core's socket, and of the core.
 _SYSTEM_ROLE = "system"
 
@@ -86,7 +86,7 @@ CREATE TABLE IF NOT EXISTS counted (
 ) WITHOUT ROWID;
 COMMIT;
 """
-_PLACE = "INTO place VALUES (1, :log, :sequence)"
+_INTO_POSITION = "INTO place VALUES (1, :log, :sequence)"
 #: The newest record stays, or a later record would get its number again.
 _DELETE_OLDEST = """
 DELETE FROM record WHERE number IN (
@@ -94,13 +94,13 @@ DELETE FROM record WHERE number IN (
 )
 """
 #: The record of counted requests. Requests of a minute may be written when the minute has ended.
-_COUNTED = """
+_SELECT_COUNTED = """
 SELECT number, record FROM counted JOIN record USING (number) WHERE minute = ? AND key = ?
 """
 _FORGET_OTHER_MINUTES = "DELETE FROM counted WHERE minute NOT BETWEEN ? AND ?"
-_SELECT = "SELECT number, at, record FROM record WHERE {} ORDER BY number DESC"
+_SELECT_RECORDS = "SELECT number, at, record FROM record WHERE {} ORDER BY number DESC"
 #: Quick: few records are unanswered, and an index has them.
-_OPEN_CALLS = """
+_SELECT_OPEN_CALLS = """
 SELECT number, json_extract(record, '$.call_id') AS call, action FROM record
 WHERE result = 'unanswered' AND call IS NOT NULL ORDER BY number DESC LIMIT ?
 """
@@ -109,19 +109,19 @@ UPDATE record SET record = json_set(record, '$.result', ?, '$.message', ?, '$.ca
 WHERE number = ? AND json_extract(record, '$.call_id') = ?
 """
 #: The index of times bounds the numbers, but cannot order the records: the clock may have been set back.
-_WITHIN_TIMES = """
+_WITHIN_TIMES_CONDITION = """
 number BETWEEN (SELECT min(number) FROM record WHERE at >= ? AND at < ?)
 AND (SELECT max(number) FROM record WHERE at >= ? AND at < ?) AND +at >= ? AND +at < ?
 """
 #: The service's user writes, its group reads.
-_MODE = 0o640
+_FILE_MODE = 0o640
 #: Seconds that a write waits for writes of other processes, and so for the disk.
-_TIMEOUT = 30.0
+_WRITE_TIMEOUT_SECONDS = 30.0
 #: Seconds that a reader waits to be the only one.
-_TIMEOUT_ALONE = 3.0
+_EXCLUSIVE_READ_TIMEOUT_SECONDS = 3.0
 _PAGE_BYTES = 4096
 #: Bytes of SQLite's write-ahead log, unless the size is small.
-_LOG_BYTES = 4 << 20
+_MAX_WAL_BYTES = 4 << 20
 #: Wait for other processes before a write-ahead log that is too large is emptied; and before one that is
 #: twice as large, because several processes write without a pause.
 _WAIT_FOR_OTHERS_MS, _WAIT_FOR_A_LARGE_LOG_MS = 100, 3000
@@ -162,10 +162,10 @@ class AuditDatabase:
         self._path = folder / f"{name}.sqlite"
         self._size = size
         #: Bytes of a large batch: a sixteenth, so that the log and the largest batch fit beside the records.
-        self.log_size = min(size // 16, _LOG_BYTES)
+        self.log_size = min(size // 16, _MAX_WAL_BYTES)
         self._synced = synced
         #: Bytes of the write-ahead log at which it is emptied, which costs syncs.
-        self._emptied_at = self.log_size if synced else 3 * self.log_size
+        self._max_wal_bytes = self.log_size if synced else 3 * self.log_size
         #: Open connections that no thread uses.
         self._idle: list[DatabaseFile] = []
 
@@ -174,15 +174,15 @@ class AuditDatabase:
         returns."""
         self._write(lambda connection: self._insert(connection, records))
 
-    def count(self, counted: Iterable[RequestCount]) -> None:
+    def count(self, counts: Iterable[RequestCount]) -> None:
         """Add counted requests to the records of the same minute and key; insert records that do not exist
         yet. All changes are one commit."""
 
         def add(connection: DatabaseFile) -> None:
-            for each in counted:
+            for each in counts:
                 at = (each.minute, each.key)
                 connection.execute(_FORGET_OTHER_MINUTES, (each.minute - 1, each.minute + 1))
-                found = connection.execute(_COUNTED, at).fetchone()
+                found = connection.execute(_SELECT_COUNTED, at).fetchone()
                 if found:
                     number, before = found
                     connection.execute(
@@ -199,16 +199,16 @@ class AuditDatabase:
         because then another process has recorded the changes."""
 
         def change(connection: DatabaseFile) -> None:
-            if _read_place(connection) == before:
+            if _read_position(connection) == before:
                 self._insert(connection, records)
-                connection.execute(f"INSERT OR REPLACE {_PLACE}", msgspec.structs.asdict(after))
+                connection.execute(f"INSERT OR REPLACE {_INTO_POSITION}", msgspec.structs.asdict(after))
 
         self._write(change)
 
     def list_open_calls(self, limit: int) -> list[OpenCall]:
         """Return the newest records whose outcome is not known yet, at most `limit`."""
         with self._open_to_read() as connection:
-            rows = connection.execute(_OPEN_CALLS, (limit,)).fetchall() if connection else []
+            rows = connection.execute(_SELECT_OPEN_CALLS, (limit,)).fetchall() if connection else []
         return [OpenCall(*row) for row in rows]
 
     def close_calls(self, outcomes: Mapping[OpenCall, tuple[str, str]]) -> None:
@@ -224,7 +224,7 @@ class AuditDatabase:
         """Return the position in the core's log up to which changes are recorded, or None if no change is
         recorded."""
         with self._open_to_read() as connection:
-            return _read_place(connection) if connection else None
+            return _read_position(connection) if connection else None
 
     @contextmanager
     def read_newest(self, wanted: Filter, below: int | None) -> Iterator[tuple[int, Iterator[StoredRecord]]]:
@@ -249,7 +249,9 @@ class AuditDatabase:
         if not (self._path.exists() if self._size else os.access(self._path, os.R_OK)):
             yield None
             return
-        with closing(databases.connect_to_read(self._path, _TIMEOUT, _TIMEOUT_ALONE)) as connection:
+        with closing(
+            databases.connect_to_read(self._path, _WRITE_TIMEOUT_SECONDS, _EXCLUSIVE_READ_TIMEOUT_SECONDS)
+        ) as connection:
             # A disk may have been full when the database was made.
             is_made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'place'").fetchone()
             yield connection if is_made else None
@@ -260,17 +262,17 @@ class AuditDatabase:
     def _transact(self, change: Callable[[DatabaseFile], None]) -> None:
         with self._lend_connection() as connection:
             # Not after: a killed process leaves one batch more in the log, and many would leave many.
-            excess = connection.log_bytes - self._emptied_at
+            excess = connection.log_bytes - self._max_wal_bytes
             if excess > 0:
-                large = excess > self.log_size
-                connection.empty_log(_WAIT_FOR_A_LARGE_LOG_MS if large else _WAIT_FOR_OTHERS_MS)
+                is_large = excess > self.log_size
+                connection.empty_log(_WAIT_FOR_A_LARGE_LOG_MS if is_large else _WAIT_FOR_OTHERS_MS)
             with connection.transaction():
                 change(connection)
 
     def _insert(self, connection: DatabaseFile, records: Sequence[str]) -> None:
         connection.executemany("INSERT INTO record (record) VALUES (?)", ((record,) for record in records))
         # Room for a full log and a large batch after it, whose indexes take more pages than its records.
-        max_pages = (self._size - self._emptied_at - 3 * self.log_size) // _PAGE_BYTES
+        max_pages = (self._size - self._max_wal_bytes - 3 * self.log_size) // _PAGE_BYTES
         while connection.used_pages > max_pages:
             if not connection.execute(_DELETE_OLDEST).rowcount:
                 break
@@ -307,7 +309,12 @@ class AuditDatabase:
         )
         with databases.lock_folder(self._path.parent):
             return databases.connect(
-                self._path, *pragmas, *durability, timeout=_TIMEOUT, schema=_SCHEMA, mode=_MODE
+                self._path,
+                *pragmas,
+                *durability,
+                timeout=_WRITE_TIMEOUT_SECONDS,
+                schema=_SCHEMA,
+                mode=_FILE_MODE,
             )
 
     def _begin_anew(self) -> None:
@@ -319,7 +326,7 @@ class AuditDatabase:
         self.append([make_gap(time.time(), f"The records before this one are damaged: {aside.name}").text()])
 
 
-def _read_place(connection: sqlite3.Connection) -> LogPlace | None:
+def _read_position(connection: sqlite3.Connection) -> LogPlace | None:
     row = connection.execute("SELECT log, sequence FROM place").fetchone()
     return LogPlace(*row) if row else None
 
@@ -332,9 +339,9 @@ def _make_query(wanted: Filter, below: int) -> tuple[str, list[Any]]:
             conditions.append(f"{name} = ?")
             values.append(value)
     if wanted.since is not None or wanted.until is not None:
-        conditions.append(_WITHIN_TIMES)
+        conditions.append(_WITHIN_TIMES_CONDITION)
         values += 3 * [wanted.since or 0, inf if wanted.until is None else wanted.until]
-    return _SELECT.format(" AND ".join(conditions)), values
+    return _SELECT_RECORDS.format(" AND ".join(conditions)), values
 
 
 T = TypeVar("T")
@@ -345,7 +352,7 @@ _MIN_FREE_BYTES = 4 << 20
 #: Seconds between two writes of counted requests by one worker.
 INTERVAL = 2.0
 
-_TRAILS = ("known", "strangers")
+_TRAIL_NAMES = ("known", "strangers")
 
 
 class _Batch:
@@ -394,7 +401,7 @@ class BatchWriter:
 class RequestCounter:
     """Counter of similar requests, which writes to a trail at most every `INTERVAL` seconds. Safe for threads
     and greenlets. Unwritten records take at most `max_bytes` of memory, even if a disk hangs. `clock` returns
-    monotonic seconds; `later` creates a timer from a delay in seconds and a function."""
+    monotonic seconds; `make_timer` creates a timer from a delay in seconds and a function."""
 
     def __init__(
         self,
@@ -402,19 +409,19 @@ class RequestCounter:
         pool: ThreadPool,
         max_bytes: int,
         clock: Callable[[], float] = time.monotonic,
-        later: Callable[[float, Callable[[], None]], threading.Timer] = threading.Timer,
+        make_timer: Callable[[float, Callable[[], None]], threading.Timer] = threading.Timer,
     ) -> None:
         self._trail = trail
         self._pool = pool
         self._max_bytes = max_bytes
         self._clock = clock
-        self._later = later
+        self._make_timer = make_timer
         self._guard = threading.Lock()
         self._writing = threading.Lock()
         self._waiting: dict[tuple[int, str], RequestCount] = {}
         self._bytes = 0
-        self._left_out = 0
-        self._is_due = False
+        self._discarded_count = 0
+        self._is_write_scheduled = False
         self._written_at = -inf
 
     def add(self, record: AuditEntry) -> None:
@@ -427,13 +434,13 @@ class RequestCounter:
             if before is not None:
                 self._waiting[at] = before.merge(one)
             elif self._bytes + len(one.first) > self._max_bytes:
-                self._left_out += 1
+                self._discarded_count += 1
             else:
                 self._waiting[at] = one
                 self._bytes += len(one.first)
-            is_due, self._is_due = self._is_due, True
-        if not is_due:
-            timer = self._later(max(0.0, self._written_at + INTERVAL - self._clock()), self.write)
+            is_write_scheduled, self._is_write_scheduled = self._is_write_scheduled, True
+        if not is_write_scheduled:
+            timer = self._make_timer(max(0.0, self._written_at + INTERVAL - self._clock()), self.write)
             timer.daemon = True
             timer.start()
 
@@ -442,17 +449,19 @@ class RequestCounter:
         with self._writing:
             with self._guard:
                 waiting, self._waiting = list(self._waiting.values()), {}
-                left_out, self._left_out, self._bytes = self._left_out, 0, 0
-                self._is_due, self._written_at = False, self._clock()
+                discarded_count, self._discarded_count, self._bytes = self._discarded_count, 0, 0
+                self._is_write_scheduled, self._written_at = False, self._clock()
             reason: object = "too many different requests in a short time"
             try:
                 if waiting:
                     on_thread(self._pool, self._trail.count, waiting)
             except (OSError, sqlite3.Error) as error:
-                left_out += sum(each.count for each in waiting)
+                discarded_count += sum(each.count for each in waiting)
                 reason = error
-        if left_out:
-            LOG.error("%d requests without a valid token are not in the audit log: %s", left_out, reason)
+        if discarded_count:
+            LOG.error(
+                "%d requests without a valid token are not in the audit log: %s", discarded_count, reason
+            )
 
 
 class AuditLog:
@@ -463,14 +472,14 @@ class AuditLog:
         self._folder = folder
         self._pool = pool
         self._beside = beside
-        known, strangers = _TRAILS
+        known, strangers = _TRAIL_NAMES
         self._trails = [
             AuditDatabase(folder, known, size),
             AuditDatabase(folder, strangers, size, synced=False),
         ]
         self._known = BatchWriter(self._trails[0], pool)
         self._strangers = RequestCounter(self._trails[1], pool, self._trails[1].log_size)
-        self._unwritten = 0
+        self._unwritten_count = 0
         self._reading = threading.Lock()
 
     def check(self) -> None:
@@ -480,7 +489,7 @@ class AuditLog:
             durable.require_room(self._folder, _MIN_FREE_BYTES)
         except OSError as error:
             raise AuditUnavailable("write", error) from error
-        if self._unwritten:
+        if self._unwritten_count:
             self._record_losses()
 
     def add(self, record: AuditEntry) -> None:
@@ -492,7 +501,7 @@ class AuditLog:
         try:
             self._known.add(record.text())
         except AuditUnavailable:
-            self._unwritten += 1
+            self._unwritten_count += 1
             raise
 
     def close(self) -> None:
@@ -504,7 +513,7 @@ class AuditLog:
         `page` is None. Raises Invalid for a wrong cursor, ListTooLarge, and AuditUnavailable."""
         # One at a time, as the pool has few threads.
         with self._reading:
-            return self._on_thread("read", _read, self._readable_trails(), wanted, page)
+            return self._on_thread("read", _read, self._list_readable_trails(), wanted, page)
 
     def read_place(self) -> LogPlace | None:
         """Return the position in the core's log up to which changes are recorded, or None if no change is
@@ -532,18 +541,18 @@ class AuditLog:
         except (OSError, sqlite3.Error) as error:
             raise AuditUnavailable(verb, error) from error
 
-    def _readable_trails(self) -> list[AuditDatabase]:
+    def _list_readable_trails(self) -> list[AuditDatabase]:
         if self._beside is None or not os.access(self._beside, os.R_OK | os.X_OK):
             return self._trails
-        return [*self._trails, *(AuditDatabase(self._beside, name) for name in _TRAILS)]
+        return [*self._trails, *(AuditDatabase(self._beside, name) for name in _TRAIL_NAMES)]
 
     def _record_losses(self) -> None:
-        lost, self._unwritten = self._unwritten, 0
+        lost_count, self._unwritten_count = self._unwritten_count, 0
         try:
-            message = f"{lost} records before this one could not be written; they are in the log"
+            message = f"{lost_count} records before this one could not be written; they are in the log"
             self._known.add(make_gap(time.time(), message).text())
         except AuditUnavailable:
-            self._unwritten += lost
+            self._unwritten_count += lost_count
             raise
 
 
@@ -595,21 +604,21 @@ def start_recording_changes(core_socket: Path, log: AuditLog) -> None:
 def record_new_changes(core: CoreClient, log: AuditLog) -> bool:
     """Record the next changes at the core. Return True if the core may have more changes. After an error, the
     next call tries again. Raises CoreUnavailable, CoreLacksMethod and AuditUnavailable."""
-    place = log.read_place()
-    after = ListChanges(place.log, place.sequence) if place else ListChanges(None, 0)
+    position = log.read_place()
+    after = ListChanges(position.log, position.sequence) if position else ListChanges(None, 0)
     reply = core.call(after)
-    records = _make_change_records(reply, place)
+    records = _make_change_records(reply, position)
     if not records:
         return False
     sequence = reply.changes[-1].sequence if reply.changes else reply.newest
-    log.add_changes(records, place, LogPlace(reply.log, sequence))
+    log.add_changes(records, position, LogPlace(reply.log, sequence))
     return sequence < reply.newest
 
 
 def resolve_calls(core: CoreClient, log: AuditLog) -> None:
     """Ask the core for the outcome of changes whose replies were lost, and update their records. After an
     error, the next call tries again. Raises CoreUnavailable and AuditUnavailable."""
-    calls = log.list_open_calls(_MAX_CALLS)
+    calls = log.list_open_calls(_MAX_RESOLVED_CALLS)
     if not calls:
         return
     try:
@@ -619,14 +628,14 @@ def resolve_calls(core: CoreClient, log: AuditLog) -> None:
     outcomes: dict[OpenCall, tuple[Result, str]] = {}
     for call in calls:
         if call.id in reply.done:
-            outcomes[call] = "done", f"{_REPLY_LOST}: the change was made"
+            outcomes[call] = "done", f"{_REPLY_LOST_TEXT}: the change was made"
         elif call.id in reply.failed:
-            outcomes[call] = "failed", f"{_REPLY_LOST}: the change was not made"
-        elif call.id in reply.unknown and call.action.startswith(_SESSION_ACTIONS):
+            outcomes[call] = "failed", f"{_REPLY_LOST_TEXT}: the change was not made"
+        elif call.id in reply.unknown and call.action.startswith(_SESSION_ACTION_PREFIXES):
             # A core that was killed may have changed sessions, and had no time to note it.
-            outcomes[call] = "unanswered", f"{_REPLY_LOST}: the core has no note of the change"
+            outcomes[call] = "unanswered", f"{_REPLY_LOST_TEXT}: the core has no note of the change"
         elif call.id in reply.unknown:
-            outcomes[call] = "failed", f"{_REPLY_LOST}: the change was not made"
+            outcomes[call] = "failed", f"{_REPLY_LOST_TEXT}: the change was not made"
     if outcomes:
         log.close_calls(outcomes)
 
@@ -644,34 +653,35 @@ def _record_changes_forever(core: CoreClient, log: AuditLog) -> None:
         pass
 
 
-def _make_change_records(reply: ChangesReply, place: LogPlace | None) -> list[AuditEntry]:
+def _make_change_records(reply: ChangesReply, position: LogPlace | None) -> list[AuditEntry]:
     log, newest = reply.log, reply.newest
-    recorded = place.sequence if place and place.log == log else 0
-    if newest < recorded:
+    recorded_sequence = position.sequence if position and position.log == log else 0
+    if newest < recorded_sequence:
         # The core uses the numbers between the two again, for other changes.
-        message = f"The core's log of changes went back from {recorded} to {newest}: changes may be missing"
+        change = f"from {recorded_sequence} to {newest}"
+        message = f"The core's log of changes went back {change}: changes may be missing"
         return [_make_change_gap(log, newest, message)]
     first = reply.changes[0].sequence if reply.changes else newest + 1
     records = [_make_change_record(log, change) for change in reply.changes]
-    if lost := first - recorded - 1:
-        message = f"{lost} changes at the core before this one are lost: they were more than it keeps"
+    if lost_count := first - recorded_sequence - 1:
+        message = f"{lost_count} changes at the core before this one are lost: they were more than it keeps"
         records.insert(0, _make_change_gap(log, first - 1, message))
     return records
 
 
 def _make_change_record(log: str, change: ChangeRecord) -> AuditEntry:
-    made = {"author": change.author, "comment": change.comment}
+    details = {"author": change.author, "comment": change.comment}
     before, after = mask_secrets(change.before), mask_secrets(change.after)
-    by = "the core itself" if change.process is None else f"process {change.process} at the core's socket"
+    origin = "the core itself" if change.process is None else f"process {change.process} at the core's socket"
     return make_entry(
         float(change.at),
         change.action,
         "done",
-        f"By {by}{describe_session(before, after)}",
+        f"By {origin}{describe_session(before, after)}",
         user=change.user,
         role=_SYSTEM_ROLE,
         request_id=f"core-{log}-{change.sequence}",
-        body=None if change.author is None else mask_secrets(made),
+        body=None if change.author is None else mask_secrets(details),
         before=before,
         after=after,
     )

@@ -18,7 +18,7 @@ MAX_CHARACTERS = 4096
 Result = Literal["done", "refused", "failed", "unanswered"]
 RESULTS: tuple[Result, ...] = get_args(Result)
 
-_SECRET_WORD = re.compile(r"secret|password|token|key", re.IGNORECASE)
+_SECRET_WORD_PATTERN = re.compile(r"secret|password|token|key", re.IGNORECASE)
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
@@ -90,8 +90,10 @@ class AuditEntry(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """Return the record as one line of ASCII JSON. Long values are truncated and marked as truncated."""
         values = {name: getattr(self, name) for name in ("body", "before", "after")}
-        shown = {name: shorten_json(value, _encode(value), MAX_CHARACTERS) for name, value in values.items()}
-        return _encode(msgspec.structs.asdict(self) | shown)
+        shortened_values = {
+            name: shorten_json(value, _encode(value), MAX_CHARACTERS) for name, value in values.items()
+        }
+        return _encode(msgspec.structs.asdict(self) | shortened_values)
 
 
 class RequestCount(msgspec.Struct, frozen=True):
@@ -108,8 +110,8 @@ class RequestCount(msgspec.Struct, frozen=True):
     @classmethod
     def of_record(cls, record: AuditEntry) -> "RequestCount":
         """Return a count of 1 for the request of this record."""
-        alike = (record.address, record.method, record.route, record.user, record.status)
-        return cls(int(record.at // 60), _encode(alike), record.text(), 1, record.at)
+        shared_values = (record.address, record.method, record.route, record.user, record.status)
+        return cls(int(record.at // 60), _encode(shared_values), record.text(), 1, record.at)
 
     def merge(self, other: "RequestCount") -> "RequestCount":
         """Return the sum of this count and a later count of the same minute and key."""
@@ -120,11 +122,11 @@ class RequestCount(msgspec.Struct, frozen=True):
         """Return one record for all requests, as a line. `before` is the stored line of earlier requests of
         this minute and key."""
         record = json.loads(self.first if before is None else before)
-        number = self.count if before is None else record["count"] + self.count
-        if number == 1:
+        request_count = self.count if before is None else record["count"] + self.count
+        if request_count == 1:
             return self.first
         last_at = max(self.last_at, record["last_at"] or record["at"])
-        return _encode(record | {"count": number, "last_at": last_at})
+        return _encode(record | {"count": request_count, "last_at": last_at})
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -187,34 +189,34 @@ def mask_secrets(value: Any, *, refused: bool = False) -> Any:
     the configuration. The value of a `refused` edit is always masked, because the value may be a secret at a
     wrong path."""
     if isinstance(value, dict):
-        return {name: _mask_member(value, name, held, refused) for name, held in value.items()}
+        return {name: _mask_member(value, name, member, refused) for name, member in value.items()}
     if isinstance(value, (list, tuple)):
         return [mask_secrets(item, refused=refused) for item in value]
     return mask_text(value) if isinstance(value, str) else value
 
 
-def _mask_member(holder: dict[str, Any], name: str, held: Any, refused: bool) -> Any:
+def _mask_member(holder: dict[str, Any], name: str, member: Any, refused: bool) -> Any:
     if is_secret(name):
-        return None if held is None else MASK
-    if name == "path" and isinstance(held, str):
-        return mask_path(held)
+        return None if member is None else MASK
+    if name == "path" and isinstance(member, str):
+        return mask_path(member)
     if name == "value" and "path" in holder:
-        return _mask_edit(holder["path"], held, refused)
-    return mask_secrets(held, refused=refused)
+        return _mask_edit(holder["path"], member, refused)
+    return mask_secrets(member, refused=refused)
 
 
-def _mask_edit(path: Any, held: Any, refused: bool) -> Any:
-    if held is None:
+def _mask_edit(path: Any, member: Any, refused: bool) -> Any:
+    if member is None:
         return None
-    if refused or not isinstance(path, str) or mask_path(path) != path or _SECRET_WORD.search(path):
+    if refused or not isinstance(path, str) or mask_path(path) != path or _SECRET_WORD_PATTERN.search(path):
         return MASK
-    if isinstance(held, str) and held.lstrip()[:1] in ("{", "["):
+    if isinstance(member, str) and member.lstrip()[:1] in ("{", "["):
         # The core parses JSON in a text.
         try:
-            return msgspec.json.encode(_mask_at(path, msgspec.json.decode(held))).decode()
+            return msgspec.json.encode(_mask_at(path, msgspec.json.decode(member))).decode()
         except (msgspec.MsgspecError, RecursionError):
             return MASK
-    return _mask_at(path, held)
+    return _mask_at(path, member)
 
 
 def _mask_at(path: str, value: Any) -> Any:

@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS failure (
     last REAL NOT NULL
 ) WITHOUT ROWID;
 """
-_OPEN_TIMEOUT = 5.0
+_OPEN_TIMEOUT_SECONDS = 5.0
 #: Wait for a lock, which is held while the disk syncs. Before a synced write, only a thread of the worker
 #: waits, and before another write, the whole worker.
 _LOCK_TIMEOUT_SYNCED_MS = 500
@@ -51,18 +51,18 @@ _LOCK_TIMEOUT_MS = 50
 #: Space of the disk that is kept for a start on a full disk.
 _RESERVED_BYTES = 128 << 10
 #: Tokens of which a worker remembers that they are not revoked.
-_MAX_REMEMBERED = 10_000
-_LOOK_UP_FAILED = "Cannot look up whether the token was revoked"
+_MAX_REMEMBERED_TOKENS = 10_000
+_LOOKUP_ERROR_TEXT = "Cannot look up whether the token was revoked"
 #: Revocations that are kept even if the clock says that they have expired: the clock may be wrong.
-_MIN_KEPT = 100_000
+_MIN_KEPT_REVOCATIONS = 100_000
 
 #: The name of the file in the log.
-_NAME = "login ledger"
-_NO_SPACE_CODES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+_LOG_NAME = "login ledger"
+_NO_SPACE_ERROR_CODES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 # A table with other columns, or a missing one, gives ERROR.
-_DAMAGE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+_DAMAGE_ERROR_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 #: Errors of a connection that a new connection may not have.
-_REOPEN_CODES = {*_DAMAGE_CODES, sqlite3.SQLITE_READONLY}
+_REOPEN_ERROR_CODES = {*_DAMAGE_ERROR_CODES, sqlite3.SQLITE_READONLY}
 
 _log = logging.getLogger(__name__)
 
@@ -82,10 +82,10 @@ class SharedState:
     forked. `stamp` changes with each revocation."""
 
     _STAMP_BYTES = 8
-    _FILE = struct.Struct("=16sQd")
+    _FILE_STRUCT = struct.Struct("=16sQd")
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, self._STAMP_BYTES + self._FILE.size)
+        self._memory = mmap.mmap(-1, self._STAMP_BYTES + self._FILE_STRUCT.size)
 
     @property
     def stamp(self) -> bytes:
@@ -98,12 +98,14 @@ class SharedState:
 
     @property
     def file(self) -> LedgerFile:
-        name, inode, begun_at = self._FILE.unpack(self._memory[self._STAMP_BYTES :])
+        name, inode, begun_at = self._FILE_STRUCT.unpack(self._memory[self._STAMP_BYTES :])
         return LedgerFile(name.rstrip(b"\0").decode(), inode, begun_at)
 
     def set_file(self, file: LedgerFile) -> None:
         """Declare another file the ledger in use, for all workers."""
-        self._memory[self._STAMP_BYTES :] = self._FILE.pack(file.name.encode(), file.inode, file.begun_at)
+        self._memory[self._STAMP_BYTES :] = self._FILE_STRUCT.pack(
+            file.name.encode(), file.inode, file.begun_at
+        )
         self.renew_stamp()
 
 
@@ -116,7 +118,9 @@ def open_ledger(path: Path, *, synced: bool = True) -> DatabaseFile:
     returns when the data is on disk. Without `synced`, the data reaches the disk later, and the wait for a
     lock is shorter. Raises OSError and sqlite3.Error."""
     pragmas = ("journal_mode = WAL", "synchronous = FULL")
-    ledger = databases.connect(path, *pragmas, timeout=_OPEN_TIMEOUT, schema=_SCHEMA, prepare=_prepare_tables)
+    ledger = databases.connect(
+        path, *pragmas, timeout=_OPEN_TIMEOUT_SECONDS, schema=_SCHEMA, prepare=_prepare_tables
+    )
     if not synced:
         ledger.execute("PRAGMA synchronous = NORMAL")
     timeout = _LOCK_TIMEOUT_SYNCED_MS if synced else _LOCK_TIMEOUT_MS
@@ -132,7 +136,7 @@ def _prepare_tables(ledger: sqlite3.Connection) -> None:
         ledger.execute("SELECT number, jti, expires FROM revoked LIMIT 1")
         ledger.execute("SELECT client, count, last FROM failure LIMIT 1")
     except sqlite3.DatabaseError as error:
-        if databases.get_result_code(error) in _DAMAGE_CODES:
+        if databases.get_result_code(error) in _DAMAGE_ERROR_CODES:
             raise databases.Damaged(str(error)) from error
         raise
 
@@ -151,10 +155,10 @@ def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) ->
     """Open the ledger that all workers use, and return a connection. If the file is damaged or was replaced,
     begin a new ledger for all workers. Raises OSError and sqlite3.Error."""
     with databases.lock_folder(path.parent):
-        before = shared.file
-        begun_at = before.begun_at
+        former_file = shared.file
+        begun_at = former_file.begun_at
         try:
-            if before.name and path.exists() and not path.stat().st_size:
+            if former_file.name and path.exists() and not path.stat().st_size:
                 # SQLite would make tables in it, and wait for workers that have it open.
                 raise databases.Damaged("the file is empty")
             ledger = open_ledger(path)
@@ -162,21 +166,21 @@ def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) ->
             # A full disk or a lock does not break a ledger.
             if not databases.is_damaged(error):
                 raise
-            databases.begin_anew(path, _NAME)
+            databases.begin_anew(path, _LOG_NAME)
             ledger, begun_at = open_ledger(path), clock()
         try:
             file = LedgerFile(read_name(ledger), ledger.inode, begun_at)
-            if before.name and (before.name, before.inode) != (file.name, file.inode):
+            if former_file.name and (former_file.name, former_file.inode) != (file.name, file.inode):
                 # The file may lack some of the revocations.
                 file = LedgerFile(_make_name(), file.inode, clock())
                 ledger.execute("UPDATE ledger SET name = ?", (file.name,))
-            if file.begun_at != before.begun_at:
+            if file.begun_at != former_file.begun_at:
                 _log.error(
                     "the %s %s is new, tokens of the old ledger are rejected: all users must log in again",
-                    _NAME,
+                    _LOG_NAME,
                     path,
                 )
-            if file != before:
+            if file != former_file:
                 shared.set_file(file)
         except BaseException:
             ledger.close()
@@ -192,7 +196,7 @@ def prepare_ledger(path: Path, shared: SharedState = SHARED, clock: Callable[[],
         _open_shared(path, shared, clock).close()
     except sqlite3.OperationalError as error:
         # SQLite needs space for two more files.
-        if databases.get_result_code(error) not in _NO_SPACE_CODES or not reserve.exists():
+        if databases.get_result_code(error) not in _NO_SPACE_ERROR_CODES or not reserve.exists():
             raise
         reserve.unlink()
         _open_shared(path, shared, clock).close()
@@ -262,7 +266,7 @@ class Ledger:
         try:
             return ledger.execute(statement, values).fetchall()
         except sqlite3.DatabaseError as error:
-            if databases.get_result_code(error) not in _REOPEN_CODES:
+            if databases.get_result_code(error) not in _REOPEN_ERROR_CODES:
                 raise
         return self._reopen(ledger).execute(statement, values).fetchall()
 
@@ -271,9 +275,9 @@ class Ledger:
         method returns."""
         with self._writing:
             try:
-                return on_thread(self._pool, work, self._get_synced())
+                return on_thread(self._pool, work, self._get_synced_connection())
             except sqlite3.DatabaseError as error:
-                if databases.get_result_code(error) not in _REOPEN_CODES:
+                if databases.get_result_code(error) not in _REOPEN_ERROR_CODES:
                     raise
             _, synced = self._open()
             return on_thread(self._pool, work, synced)
@@ -289,7 +293,7 @@ class Ledger:
         ledger = self._reader
         return ledger if ledger is not None and self._is_in_use(ledger) else self._reopen(ledger)
 
-    def _get_synced(self) -> DatabaseFile:
+    def _get_synced_connection(self) -> DatabaseFile:
         ledger = self._synced
         return ledger if ledger is not None and self._is_in_use(ledger) else self._open()[1]
 
@@ -323,7 +327,9 @@ class Revocations:
     revocations are kept. A worker remembers tokens that are not revoked until the next revocation in any
     worker."""
 
-    def __init__(self, ledger: Ledger, clock: Callable[[], float], min_kept: int = _MIN_KEPT) -> None:
+    def __init__(
+        self, ledger: Ledger, clock: Callable[[], float], min_kept: int = _MIN_KEPT_REVOCATIONS
+    ) -> None:
         self._ledger = ledger
         self._clock = clock
         self._min_kept = min_kept
@@ -344,7 +350,7 @@ class Revocations:
         name of the ledger in use. Raises LedgerUnavailable."""
         # Read before the look-up, which misses a revocation of the moment after the look-up.
         stamp = self._ledger.shared.stamp
-        if stamp != self._valid_at or len(self._valid) >= _MAX_REMEMBERED:
+        if stamp != self._valid_at or len(self._valid) >= _MAX_REMEMBERED_TOKENS:
             self._valid.clear()
             self._valid_at = stamp
         if jti in self._valid and ledger == self._read_name():
@@ -363,7 +369,7 @@ class Revocations:
                 "SELECT jti FROM revoked WHERE jti IN (SELECT value FROM json_each(?))", (wanted,)
             )
         except (OSError, sqlite3.Error) as error:
-            raise LedgerUnavailable(_LOOK_UP_FAILED, error) from error
+            raise LedgerUnavailable(_LOOKUP_ERROR_TEXT, error) from error
         # Read after the look-up, which may have put a new ledger in the place of a damaged one.
         name = self._read_name()
         return {jti for (jti,) in rows} | {jti for jti, ledger in tokens.items() if ledger != name}
@@ -372,7 +378,7 @@ class Revocations:
         try:
             return self._ledger.name
         except (OSError, sqlite3.Error) as error:
-            raise LedgerUnavailable(_LOOK_UP_FAILED, error) from error
+            raise LedgerUnavailable(_LOOKUP_ERROR_TEXT, error) from error
 
     def _write(self, jti: str, expires: int, ledger: sqlite3.Connection) -> None:
         try:

@@ -21,18 +21,18 @@ from gateway_contract.core.configuration import ApiUser, LoginReply
 from gateway_contract.passwords import COST, make_decoy_hash, read_cost, verify
 
 #: Clients that a worker counts in memory while it cannot write to the ledger.
-_MAX_UNSAVED = 10_000
+_MAX_UNSAVED_CLIENTS = 10_000
 #: The failure that begins the pauses.
-_FIRST_PAUSED = 5
+_FIRST_PAUSED_FAILURE = 5
 _MAX_PAUSE_SECONDS = 300.0
 #: Seconds after the last failure until all failures of the client are forgotten.
-_FORGET_SECONDS = 900.0
+_FAILURE_EXPIRY_SECONDS = 900.0
 
 #: Logins in the queue, and those of one address. More would wait for seconds.
-_MAX_WAITING = 16
-_MAX_WAITING_OF_ADDRESS = 4
+_MAX_WAITING_LOGINS = 16
+_MAX_WAITING_LOGINS_OF_ADDRESS = 4
 #: Seconds after which a rejected client should try again.
-_RETRY_AFTER = 2
+_RETRY_AFTER_SECONDS = 2
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class FailureCount:
     """Number of a client's failed logins in a row, and the time of the last failure in epoch seconds."""
 
     count: int
-    last: float
+    last_at: float
 
 
 _NO_FAILURES = FailureCount(0, 0.0)
@@ -68,36 +68,38 @@ class Throttle:
     def check(self, username: str, address: str) -> None:
         """Raise TooManyAttempts if the client is in a pause."""
         client = self._digest(username, address)
-        failed = self._read(client)
-        if not failed.count:
+        failures = self._read(client)
+        if not failures.count:
             return
         now = self._clock()
-        since = now - failed.last
-        if since < 0:
+        elapsed = now - failures.last_at
+        if elapsed < 0:
             # The clock was stepped back. Without a restart, the pause would last until the old time.
-            self._restart(client, now)
-            since = 0.0
-        if failed.count < _FIRST_PAUSED or since > _FORGET_SECONDS:
+            self._restart_pause(client, now)
+            elapsed = 0.0
+        if failures.count < _FIRST_PAUSED_FAILURE or elapsed > _FAILURE_EXPIRY_SECONDS:
             return
-        pause = min(_MAX_PAUSE_SECONDS, 2.0 ** min(failed.count - _FIRST_PAUSED, 16))
-        if since < pause:
-            raise TooManyAttempts(max(1, ceil(pause - since)))
+        pause = min(_MAX_PAUSE_SECONDS, 2.0 ** min(failures.count - _FIRST_PAUSED_FAILURE, 16))
+        if elapsed < pause:
+            raise TooManyAttempts(max(1, ceil(pause - elapsed)))
 
     def add_failure(self, username: str, address: str) -> None:
         """Count a failed login of the client, and delete expired failures of all clients."""
         client, now = self._digest(username, address), self._clock()
-        self._write("DELETE FROM failure WHERE last < ?", (now - _FORGET_SECONDS,))
-        before = self._read(client)
+        self._write("DELETE FROM failure WHERE last < ?", (now - _FAILURE_EXPIRY_SECONDS,))
+        former_failures = self._read(client)
         self._unsaved.pop(client, None)
-        counted = FailureCount(before.count + 1 if now - before.last <= _FORGET_SECONDS else 1, now)
+        new_failures = FailureCount(
+            former_failures.count + 1 if now - former_failures.last_at <= _FAILURE_EXPIRY_SECONDS else 1, now
+        )
         is_stored = self._write(
             # Failures that another worker has counted since stay.
             "INSERT INTO failure VALUES (:client, :count, :now) ON CONFLICT DO UPDATE"
             " SET count = iif(last > :before, max(count + 1, :count), :count), last = :now",
-            {"client": client, "count": counted.count, "now": now, "before": before.last},
+            {"client": client, "count": new_failures.count, "now": now, "before": former_failures.last_at},
         )
         if not is_stored:
-            self._keep(client, counted)
+            self._count_in_memory(client, new_failures)
 
     def clear_failures(self, username: str, address: str) -> None:
         """Clear the failure count of a client after a successful login."""
@@ -106,7 +108,7 @@ class Throttle:
         if self._read_saved(client).count and not self._write(
             "DELETE FROM failure WHERE client = ?", (client,)
         ):
-            self._keep(client, FailureCount(0, self._clock()))
+            self._count_in_memory(client, FailureCount(0, self._clock()))
 
     def _digest(self, username: str, address: str) -> bytes:
         text = f"{identify_client(address)}\0{username}"
@@ -115,11 +117,11 @@ class Throttle:
     def _read(self, client: bytes) -> FailureCount:
         return self._unsaved.get(client) or self._read_saved(client)
 
-    def _restart(self, client: bytes, now: float) -> None:
+    def _restart_pause(self, client: bytes, now: float) -> None:
         """Set the time of the last failure to now, and keep the number of failures."""
         unsaved = self._unsaved.get(client)
         if unsaved or not self._write("UPDATE failure SET last = ? WHERE client = ?", (now, client)):
-            self._keep(client, FailureCount(self._read(client).count, now))
+            self._count_in_memory(client, FailureCount(self._read(client).count, now))
 
     def _read_saved(self, client: bytes) -> FailureCount:
         try:
@@ -155,10 +157,10 @@ class Throttle:
             )
         self._is_writable = False
 
-    def _keep(self, client: bytes, failed: FailureCount) -> None:
-        self._unsaved[client] = failed
+    def _count_in_memory(self, client: bytes, failures: FailureCount) -> None:
+        self._unsaved[client] = failures
         self._unsaved.move_to_end(client)
-        if len(self._unsaved) > _MAX_UNSAVED:
+        if len(self._unsaved) > _MAX_UNSAVED_CLIENTS:
             self._unsaved.popitem(last=False)
 
 
@@ -172,38 +174,40 @@ class Login:
         self._throttle = throttle
         self._pool = pool
         self._verify = verify
-        self._turns = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_ADDRESS, lambda: TooManyAttempts(_RETRY_AFTER))
+        self._turns = FairQueue(
+            _MAX_WAITING_LOGINS, _MAX_WAITING_LOGINS_OF_ADDRESS, lambda: TooManyAttempts(_RETRY_AFTER_SECONDS)
+        )
 
-    def authenticate(self, known: LoginReply, username: str, password: str, address: str) -> ApiUser:
-        """Check a password and return the user. `known` is the core's reply to GetLogin for this name. Raises
-        WrongCredentials, and TooManyAttempts during a pause or when too many logins wait."""
+    def authenticate(self, login_reply: LoginReply, username: str, password: str, address: str) -> ApiUser:
+        """Check a password and return the user. `login_reply` is the core's reply to GetLogin for this name.
+        Raises WrongCredentials, and TooManyAttempts during a pause or when too many logins wait."""
         self._throttle.check(username, address)
         with self._turns.turn(identify_client(address)):
             # Again, as other logins may have failed in the meantime.
             self._throttle.check(username, address)
-            right = self._pool.apply(self._check, (password, _list_hashes(known)))
-            if known.user is None or not right:
+            is_correct = self._pool.apply(self._check, (password, _list_hashes(login_reply)))
+            if login_reply.user is None or not is_correct:
                 self._throttle.add_failure(username, address)
                 raise WrongCredentials
             self._throttle.clear_failures(username, address)
-        return known.user
+        return login_reply.user
 
     def _check(self, password: str, hashes: list[str]) -> bool:
         """Check the password against every hash. Return True if the password matches the first hash."""
         first, *others = hashes
-        right = self._verify(password, first)
+        is_correct = self._verify(password, first)
         for each in others:
             self._verify(password, each)
-        return right
+        return is_correct
 
 
-def _list_hashes(known: LoginReply) -> list[str]:
+def _list_hashes(login_reply: LoginReply) -> list[str]:
     """Return the hashes to check a password against: the user's hash first, then decoy hashes that match no
     password. The decoys make each check as slow as a check of the highest cost of all users, so that the time
     does not tell whether the user exists. Costs are binary logarithms: hashes of cost c, c, c + 1, ... m - 1
     together take as long as one hash of cost m."""
-    highest = known.highest_cost or COST
-    own = read_cost(known.password_hash or "")
-    if known.password_hash is None or not own:
+    highest = login_reply.highest_cost or COST
+    own = read_cost(login_reply.password_hash or "")
+    if login_reply.password_hash is None or not own:
         return [make_decoy_hash(highest)]
-    return [known.password_hash, *map(make_decoy_hash, range(own, highest))]
+    return [login_reply.password_hash, *map(make_decoy_hash, range(own, highest))]

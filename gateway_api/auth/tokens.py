@@ -20,15 +20,15 @@ from gateway_contract.core_client import CoreClient
 ISSUER = "gateway-api"
 _ALGORITHM = "HS256"
 #: Seconds: new tokens stay valid when the clock is stepped back.
-_LEEWAY = 30
-_MAX_REMEMBERED = 4096
+_LEEWAY_SECONDS = 30
+_MAX_CACHED_TOKENS = 4096
 #: The author of changes with the static token, in the archive and the audit log. No user has such a name.
 STATIC_AUTHOR = "static token"
 
 _log = logging.getLogger(__name__)
 
 #: Epoch seconds that every JSON reader can hold exactly (RFC 8259 section 6).
-_Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+_EpochSeconds = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
 class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,10 +41,10 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True):
     role: str
     gen: str
     ledger: str
-    iat: _Time
-    exp: _Time
+    iat: _EpochSeconds
+    exp: _EpochSeconds
     jti: str
-    nbf: _Time = 0
+    nbf: _EpochSeconds = 0
 
 
 class Tokens:
@@ -56,7 +56,7 @@ class Tokens:
         self._ledger = ledger
         self._clock = clock
         # The check of the signature takes half of the time of a read, and its result never changes.
-        self._verified = lru_cache(_MAX_REMEMBERED)(self._verify)
+        self._verify_cached = lru_cache(_MAX_CACHED_TOKENS)(self._verify)
 
     def issue(self, username: str, role: str, generation: str, lifetime: int) -> str:
         """Issue a token that expires after `lifetime` seconds."""
@@ -68,9 +68,9 @@ class Tokens:
 
     def read(self, token: str) -> Claims:
         """Verify a token and return its claims. Raises NotAuthenticated if the token is not valid now."""
-        claims = self._verified(token)
+        claims = self._verify_cached(token)
         now = self._clock()
-        if claims.exp <= now or max(claims.iat, claims.nbf) > now + _LEEWAY:
+        if claims.exp <= now or max(claims.iat, claims.nbf) > now + _LEEWAY_SECONDS:
             raise NotAuthenticated("a token out of its time")
         if claims.ledger != self._ledger():
             raise NotAuthenticated("a token of another ledger")
@@ -119,12 +119,12 @@ class Authorization:
         tokens. While the core is unavailable, changes of users are not noticed; while the ledger is
         unavailable, revocations are not noticed."""
         try:
-            revoked = self._revocations.find_revoked({claims.jti: claims.ledger for claims in tokens})
+            revoked_ids = self._revocations.find_revoked({claims.jti: claims.ledger for claims in tokens})
         except LedgerUnavailable as error:
             _log.error("cannot look up revoked tokens, their event streams stay open: %s", error)
-            revoked = set()
+            revoked_ids = set()
         now = self._clock()
-        holding = [claims.exp > now and claims.jti not in revoked for claims in tokens]
+        holding = [claims.exp > now and claims.jti not in revoked_ids for claims in tokens]
         try:
             access = self._core.check_access({claims.sub for claims in tokens})
         except GatewayApiError:

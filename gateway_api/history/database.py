@@ -128,7 +128,7 @@ ADDRESS, PREFIX, DELEGATED = range(3)
 
 _NETWORKS = {"ipv6_address", "ipv6_prefix", "delegated_prefixes"}
 #: Fields whose columns have other names. A new field of PastSession gets a column of its own name.
-_RENAMED = {
+_COLUMN_NAMES = {
     "mac_address": "mac",
     "ip_address": "ip",
     "access_interface": "access",
@@ -142,37 +142,37 @@ _END_FIELDS = {*SessionEvent.__struct_fields__} - {*SessionSummary.__struct_fiel
 AT_START = [field for field in PastSession.__struct_fields__ if field in _SUMMARY_FIELDS]
 AT_END = [field for field in PastSession.__struct_fields__ if field in _END_FIELDS]
 #: The columns of the session table by field.
-COLUMNS = {field: _RENAMED.get(field, field) for field in (*AT_START, *AT_END)}
+COLUMNS = {field: _COLUMN_NAMES.get(field, field) for field in (*AT_START, *AT_END)}
 
-_MODE = 0o640
+_FILE_MODE = 0o640
 #: The name of the file in the log.
-_NAME = "history"
+_LOG_NAME = "history"
 #: Free bytes of the disk below which nothing is written: the last part of a disk is for logins.
 _MIN_FREE_BYTES = 16 << 20
 #: Bytes of SQLite's write-ahead log at which it is emptied: enough for the smallest history.
-_LOG_BYTES = 3 << 20
+_MAX_WAL_BYTES = 3 << 20
 #: Attempts to empty the log, and the wait of each for readers: together, twice the deadline of a search. An
 #: attempt that has failed at its begin does not succeed later, but the next one does (measured with SQLite
 #: 3.40).
-_ATTEMPTS, _READERS_MS = 10, 1000
+_MAX_EMPTY_ATTEMPTS, _READER_WAIT_MS = 10, 1000
 #: Seconds until the next attempt where another writer empties the log; and until more attempts, where a
 #: backup reads for longer.
 _OTHER_WRITER_SECONDS, _BACKUP_SECONDS = 0.25, 30.0
 #: Seconds that a commit waits for a reader that empties the log, and a reader for a commit.
-_WRITER_TIMEOUT, _READER_TIMEOUT = 30.0, 1.0
+_WRITER_TIMEOUT_SECONDS, _READER_TIMEOUT_SECONDS = 30.0, 1.0
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Open the history for reading, and return the connection. Raises sqlite3.Error, also if the file does
     not exist."""
-    return databases.connect_with_query("mode=ro", path, _READER_TIMEOUT)
+    return databases.connect_with_query("mode=ro", path, _READER_TIMEOUT_SECONDS)
 
 
 def _connect(path: Path) -> DatabaseFile:
     # The core gives later events again after a power cut: a commit need not wait for the disk.
     pragmas = ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL")
     return databases.connect(
-        path, *pragmas, timeout=_WRITER_TIMEOUT, schema=_SCHEMA, prepare=_add_columns, mode=_MODE
+        path, *pragmas, timeout=_WRITER_TIMEOUT_SECONDS, schema=_SCHEMA, prepare=_add_columns, mode=_FILE_MODE
     )
 
 
@@ -181,12 +181,12 @@ def _add_columns(connection: DatabaseFile) -> None:
     with connection.transaction():
         if "folded" not in _read_columns(connection, "text"):
             connection.execute("ALTER TABLE text ADD COLUMN folded TEXT")
-            found = connection.execute("SELECT number, text FROM text").fetchall()
-            folded = [(_fold(text), number) for number, text in found if not text.isascii()]
+            rows = connection.execute("SELECT number, text FROM text").fetchall()
+            folded = [(_fold(text), number) for number, text in rows if not text.isascii()]
             connection.executemany("UPDATE text SET folded = ? WHERE number = ?", folded)
-        known = _read_columns(connection, "session")
+        columns_in_file = _read_columns(connection, "session")
         for field, column in COLUMNS.items():
-            if column not in known:
+            if column not in columns_in_file:
                 kind = "INTEGER" if int in get_args(get_type_hints(PastSession)[field]) else "TEXT"
                 connection.execute(f"ALTER TABLE session ADD COLUMN {column} {kind}")
 
@@ -212,10 +212,10 @@ class HistoryWriter:
         self._path = path
         self._require_room()
         connect = partial(_connect, path)
-        repair = partial(databases.begin_anew, path, _NAME)
+        repair = partial(databases.begin_anew, path, _LOG_NAME)
         self._connection = databases.repair_and_retry(connect, repair) if self.repairs else connect()
         #: Bytes of the log at which it is emptied, and when that may be tried, monotonic seconds.
-        self._log_bytes, self._may_empty_at = _LOG_BYTES, 0.0
+        self._log_bytes, self._next_empty_at = _MAX_WAL_BYTES, 0.0
 
     def close(self) -> None:
         """Close the file."""
@@ -225,7 +225,7 @@ class HistoryWriter:
         """Rename a file that turned out to be damaged, unless another process has replaced the file. The next
         writer begins a new file."""
         if self.is_current:
-            databases.begin_anew(self._path, _NAME)
+            databases.begin_anew(self._path, _LOG_NAME)
         self.close()
 
     @property
@@ -246,16 +246,16 @@ class HistoryWriter:
     def _bound_log(self) -> None:
         """Empty the write-ahead log if it is too long. If a reader or another writer prevents that, a later
         call tries again."""
-        if self._connection.log_bytes <= self._log_bytes or time.monotonic() < self._may_empty_at:
+        if self._connection.log_bytes <= self._log_bytes or time.monotonic() < self._next_empty_at:
             return
-        for _ in range(_ATTEMPTS):
-            is_empty, others_empty = self._connection.empty_log(_READERS_MS)
+        for _ in range(_MAX_EMPTY_ATTEMPTS):
+            is_empty, is_emptied_by_other = self._connection.empty_log(_READER_WAIT_MS)
             if is_empty:
                 return
-            if others_empty:
+            if is_emptied_by_other:
                 # `time.sleep` is gevent's in a worker, and this is a native thread.
                 signal.sigtimedwait((), _OTHER_WRITER_SECONDS)
-        self._may_empty_at = time.monotonic() + _BACKUP_SECONDS
+        self._next_empty_at = time.monotonic() + _BACKUP_SECONDS
 
     def _number_text(self, text: str) -> int:
         """Return the number of a name or a MAC address. Insert the text if the table lacks it."""
@@ -285,9 +285,9 @@ def use_writer(kind: type[W], path: Path, pool: ThreadPool) -> Iterator[W]:
 
 #: SQL for the number of a text.
 NUMBER_OF_TEXT = "(SELECT number FROM text WHERE text = ?)"
-_BITS = 128
+_IPV6_BITS = 128
 #: With more matching texts, the condition selects the texts itself, instead of listing their numbers.
-_MAX_NUMBERS = 500
+_MAX_LISTED_NUMBERS = 500
 _MAC_DIGITS = 12
 
 
@@ -316,35 +316,38 @@ def encode_network(text: str) -> bytes:
     """Return the key of an IPv6 prefix or address: one byte with the prefix length, then the bytes that
     contain bits of the prefix."""
     written, _, length = text.partition("/")
-    return _make_key(int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _BITS))
+    return _make_key(int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _IPV6_BITS))
 
 
 def decode_network(key: bytes) -> str:
     """Return the IPv6 address or prefix with this key. A prefix is written with its length."""
-    network = IPv6Network((key[1:].ljust(_BITS // 8, b"\0"), key[0]))
-    return str(network.network_address if key[0] == _BITS else network)
+    network = IPv6Network((key[1:].ljust(_IPV6_BITS // 8, b"\0"), key[0]))
+    return str(network.network_address if key[0] == _IPV6_BITS else network)
 
 
 def find_enclosing_keys(network: int) -> Iterator[bytes]:
     """Return the keys of an IPv6 network and of all networks that contain it. `network` is a number as in
     `ipv6.network`."""
     length = network.bit_length() - 1
-    first = (network ^ 1 << length) << _BITS - length
-    return (_make_key(first, shorter) for shorter in range(length + 1))
+    first = (network ^ 1 << length) << _IPV6_BITS - length
+    return (_make_key(first, prefix_length) for prefix_length in range(length + 1))
 
 
 def _make_key(number: int, length: int) -> bytes:
-    masked = number >> _BITS - length << _BITS - length
-    return bytes([length]) + masked.to_bytes(_BITS // 8)[: -(-length // 8)]
+    masked = number >> _IPV6_BITS - length << _IPV6_BITS - length
+    return bytes([length]) + masked.to_bytes(_IPV6_BITS // 8)[: -(-length // 8)]
 
 
 def find_inner_key_ranges(network: int) -> Iterator[tuple[bytes, bytes]]:
     """Return, for each longer prefix length, the first and the last key of the smaller networks inside an
     IPv6 network. `network` is a number as in `ipv6.network`."""
     length = network.bit_length() - 1
-    first = (network ^ 1 << length) << _BITS - length
-    last = first | (1 << _BITS - length) - 1
-    return ((_make_key(first, longer), _make_key(last, longer)) for longer in range(length + 1, _BITS + 1))
+    first = (network ^ 1 << length) << _IPV6_BITS - length
+    last = first | (1 << _IPV6_BITS - length) - 1
+    return (
+        (_make_key(first, prefix_length), _make_key(last, prefix_length))
+        for prefix_length in range(length + 1, _IPV6_BITS + 1)
+    )
 
 
 #: A condition in SQL, and its values.
@@ -362,9 +365,9 @@ def list_required(wanted: Iterable[tuple[str, Any]]) -> tuple[list[str], list[An
 def join_any(conditions: Iterable[Condition]) -> Condition:
     """Return the condition that at least one of the conditions holds. With no conditions, the result is never
     true."""
-    held = list(conditions)
-    text = " OR ".join(condition for condition, _ in held) or "FALSE"
-    return f"({text})", [value for _, values in held for value in values]
+    condition_list = list(conditions)
+    text = " OR ".join(condition for condition, _ in condition_list) or "FALSE"
+    return f"({text})", [value for _, values in condition_list for value in values]
 
 
 def match_names(connection: sqlite3.Connection, part: str, columns: Sequence[str]) -> Iterator[Condition]:
@@ -395,9 +398,9 @@ def _match_texts(
     """Yield for each column the condition that the column contains the number of a text for which `wanted`
     holds."""
     names = f"SELECT number FROM text WHERE {wanted}"
-    found = [number for (number,) in connection.execute(f"{names} LIMIT {_MAX_NUMBERS + 1}", values)]
-    if len(found) > _MAX_NUMBERS:
+    rows = [number for (number,) in connection.execute(f"{names} LIMIT {_MAX_LISTED_NUMBERS + 1}", values)]
+    if len(rows) > _MAX_LISTED_NUMBERS:
         # The plus keeps SQLite from collecting most rows by an index before it sorts them.
         yield from ((f"+{column} IN ({names})", values) for column in columns)
-    elif found:
-        yield from ((f"{column} IN ({', '.join(map(str, found))})", ()) for column in columns)
+    elif rows:
+        yield from ((f"{column} IN ({', '.join(map(str, rows))})", ()) for column in columns)

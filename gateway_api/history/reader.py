@@ -39,17 +39,17 @@ T = TypeVar("T")
 #: Seconds from the request of a search to its end.
 DEADLINE = 5.0
 #: Seconds after which a client should try again.
-_RETRY_AFTER = 5
+_RETRY_AFTER_SECONDS = 5
 #: Seconds that a quick search takes at most, and that it has even if others wait.
 _MAX_QUICK_SECONDS, _MIN_QUICK_SECONDS = 0.1, 0.02
 #: Seconds of a slice of a long search, and of a pause.
 _SLICE_SECONDS, _PAUSE_SECONDS = 0.05, 0.002
 #: Searches in each queue, and of one user.
-_MAX_WAITING, _MAX_WAITING_OF_USER = 256, 64
+_MAX_WAITING_SEARCHES, _MAX_WAITING_SEARCHES_OF_USER = 256, 64
 #: Long searches at a time, of different users: the pool has few threads.
-_MAX_LONG = 2
+_MAX_LONG_SEARCHES = 2
 #: SQLite's steps between two looks at the clock: about half a millisecond.
-_STEPS_PER_LOOK = 10_000
+_STEPS_PER_CLOCK_CHECK = 10_000
 
 
 class Reader:
@@ -59,8 +59,15 @@ class Reader:
         self._path = path
         self._pool = pool
         self._user = ""
-        self._quick = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_USER, self._make_error)
-        self._long = FairQueue(_MAX_WAITING, _MAX_WAITING_OF_USER, self._make_error, at_once=_MAX_LONG)
+        self._quick_queue = FairQueue(
+            _MAX_WAITING_SEARCHES, _MAX_WAITING_SEARCHES_OF_USER, self._make_timeout_error
+        )
+        self._long_queue = FairQueue(
+            _MAX_WAITING_SEARCHES,
+            _MAX_WAITING_SEARCHES_OF_USER,
+            self._make_timeout_error,
+            at_once=_MAX_LONG_SEARCHES,
+        )
 
     def for_user(self, user: str) -> "Reader":
         """Return a reader that uses the same queues for the searches of another user."""
@@ -82,50 +89,53 @@ class Reader:
     def _search(self, find: Callable[[sqlite3.Connection], T]) -> T:
         deadline = time.monotonic() + DEADLINE
         try:
-            with self._quick.turn(self._user, DEADLINE):
+            with self._quick_queue.turn(self._user, DEADLINE):
                 began = time.monotonic()
-                least, most = began + _MIN_QUICK_SECONDS, min(began + _MAX_QUICK_SECONDS, deadline)
-                return self._run(lambda: self._is_too_long(least, most), find)
+                earliest_end = began + _MIN_QUICK_SECONDS
+                latest_end = min(began + _MAX_QUICK_SECONDS, deadline)
+                return self._run(lambda: self._is_too_long(earliest_end, latest_end), find)
         except sqlite3.OperationalError as error:
             if not _is_interrupt(error):
                 raise
             if time.monotonic() >= deadline:
-                raise self._make_error() from error
-        with self._long.turn(self._user, max(0.0, deadline - time.monotonic())):
+                raise self._make_timeout_error() from error
+        with self._long_queue.turn(self._user, max(0.0, deadline - time.monotonic())):
             try:
-                with closing(_Slices(self._path.parent)) as slices:
+                with closing(_TimeSlices(self._path.parent)) as slices:
                     return self._run(lambda: self._is_late(slices, deadline), find)
             except sqlite3.OperationalError as error:
                 if not _is_interrupt(error):
                     raise
-                raise self._make_error() from error
+                raise self._make_timeout_error() from error
 
-    def _is_too_long(self, least: float, most: float) -> bool:
+    def _is_too_long(self, earliest_end: float, latest_end: float) -> bool:
         """Return True if a quick search must end."""
         now = time.monotonic()
-        return now >= most or (now >= least and bool(self._quick.waiting))
+        return now >= latest_end or (now >= earliest_end and bool(self._quick_queue.waiting))
 
-    def _is_late(self, slices: "_Slices", deadline: float) -> bool:
+    def _is_late(self, slices: "_TimeSlices", deadline: float) -> bool:
         """Wait for a time slice. Return True if a long search must end."""
-        rests = slices.is_over or bool(self._quick.served)
-        if rests:
+        must_pause = slices.is_over or bool(self._quick_queue.served)
+        if must_pause:
             slices.end()
         # One pause without the lock: another worker looks for it once in this time.
-        while (now := time.monotonic()) < deadline and (rests or self._quick.served or not slices.begin()):
+        while (now := time.monotonic()) < deadline and (
+            must_pause or self._quick_queue.served or not slices.begin()
+        ):
             # `time.sleep` is gevent's in a worker, and this is a native thread.
             signal.sigtimedwait((), _PAUSE_SECONDS)
-            rests = False
+            must_pause = False
         return now >= deadline
 
     def _run(self, must_end: Callable[[], bool], find: Callable[[sqlite3.Connection], T]) -> T:
-        found: T = on_thread(self._pool, _run_with_connection, self._path, must_end, find)
-        return found
+        result: T = on_thread(self._pool, _run_with_connection, self._path, must_end, find)
+        return result
 
-    def _make_error(self) -> SearchTooLong:
-        return SearchTooLong(DEADLINE, _RETRY_AFTER)
+    def _make_timeout_error(self) -> SearchTooLong:
+        return SearchTooLong(DEADLINE, _RETRY_AFTER_SECONDS)
 
 
-class _Slices:
+class _TimeSlices:
     """Time slices of one long search. Only one worker at a time has a slice, of all workers whose history is
     in this folder. The lock is on the folder itself, so that the lock works on a full disk, too."""
 
@@ -165,14 +175,14 @@ def _run_with_connection(
     path: Path, must_end: Callable[[], bool], find: Callable[[sqlite3.Connection], T]
 ) -> T:
     with closing(connect_to_read(path)) as connection:
-        connection.set_progress_handler(must_end, _STEPS_PER_LOOK)
+        connection.set_progress_handler(must_end, _STEPS_PER_CLOCK_CHECK)
         connection.execute("BEGIN")
         return find(connection)
 
 
 _UP, _RATE, _DOWN, _FAILED = range(4)
-_SUBSCRIBER = "SELECT username, mac FROM session WHERE id = ? ORDER BY started DESC LIMIT 1"
-_ENTRIES = f"""
+_SELECT_SUBSCRIBER = "SELECT username, mac FROM session WHERE id = ? ORDER BY started DESC LIMIT 1"
+_SELECT_ENTRIES = f"""
 SELECT * FROM (
     SELECT started AS at, number, {_UP} AS kind, 0 AS sequence, NULL AS down, NULL AS up, NULL AS expires,
         NULL AS author
@@ -189,33 +199,33 @@ SELECT * FROM (
 ) AS entry WHERE (at, number, kind, sequence) < (:at, :number, :kind, :sequence)
 ORDER BY at DESC, number DESC, kind DESC, sequence DESC LIMIT :limit
 """
-_SESSION = """
+_SELECT_SESSION = """
 SELECT id, started, ended, seen, reason, ip, access.text,
     EXISTS (SELECT 1 FROM clock_step AS step WHERE session.number <= step.session AND ? > step.at)
 FROM session JOIN text AS access ON access.number = session.access WHERE session.number = ?
 """
 #: The place before all entries.
-_START = (1 << 62,) * 4
+_START_POSITION = (1 << 62,) * 4
 
 
 def read_timeline(connection: sqlite3.Connection, id: int, page: Page) -> FoundPage[TimelineEntry]:
     """Return a page of the timeline of the subscriber to whom the session with this id belongs or belonged,
     newest entry first. Raises NotFound if no session had this id, and Invalid for a wrong cursor."""
-    known = connection.execute(_SUBSCRIBER, (id,)).fetchone()
-    if known is None:
+    subscriber = connection.execute(_SELECT_SUBSCRIBER, (id,)).fetchone()
+    if subscriber is None:
         raise NotFound("No such session")
-    place = _START if page.cursor is None else decode_numbers(page.cursor, len(_START))
-    values = dict(zip(("at", "number", "kind", "sequence"), place, strict=True))
-    query = values | {"username": known[0], "mac": known[1], "limit": page.limit + 1}
-    rows = connection.execute(_ENTRIES, query).fetchall()
+    position = _START_POSITION if page.cursor is None else decode_numbers(page.cursor, len(_START_POSITION))
+    values = dict(zip(("at", "number", "kind", "sequence"), position, strict=True))
+    query = values | {"username": subscriber[0], "mac": subscriber[1], "limit": page.limit + 1}
+    rows = connection.execute(_SELECT_ENTRIES, query).fetchall()
     entries = [_make_entry(connection, row) for row in rows[: page.limit]]
-    last = None if len(rows) <= page.limit else encode_cursor(rows[page.limit - 1][: len(_START)])
+    last = None if len(rows) <= page.limit else encode_cursor(rows[page.limit - 1][: len(_START_POSITION)])
     return FoundPage(entries, last)
 
 
 def _make_entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineEntry:
     at, number, kind, _, down, up, expires, author = row
-    by = "" if author is None else f", by {author}"
+    author_text = "" if author is None else f", by {author}"
     id, reason = None, None
     if kind == _FAILED:
         failed = read_failed_sign_ons(connection, number)
@@ -224,8 +234,8 @@ def _make_entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineE
         times = f", {failed.attempts} times until {format_utc(failed.last_at)}" if failed.attempts > 1 else ""
         message = f"Sign-on of {who} on {failed.access_interface} failed, {reason}{times}"
     else:
-        found = connection.execute(_SESSION, (at, number)).fetchone()
-        id, started, ended, seen, end_reason, ip, access, is_wrong = found
+        result = connection.execute(_SELECT_SESSION, (at, number)).fetchone()
+        id, started, ended, seen, end_reason, ip, access, is_wrong = result
         if kind == _UP:
             event = TimelineEvent.UP
             address = "no IPv4 address" if ip is None else decode_ipv4(ip)
@@ -233,11 +243,13 @@ def _make_entry(connection: sqlite3.Connection, row: Sequence[Any]) -> TimelineE
         elif kind == _RATE:
             event = TimelineEvent.RATE
             until = "" if expires is None else f" until {format_utc(expires)}"
-            message = f"Session {id} got {format_rate(down)} down and {format_rate(up)} up{until}{by}"
+            message = (
+                f"Session {id} got {format_rate(down)} down and {format_rate(up)} up{until}{author_text}"
+            )
         elif seen is None:
             event, reason = TimelineEvent.DOWN, end_reason
             lasted = timedelta(seconds=max(0, ended - started))
-            message = f"Session {id} ended after {lasted}, {reason}{by}"
+            message = f"Session {id} ended after {lasted}, {reason}{author_text}"
         else:
             event = TimelineEvent.LOST
             times = f"{format_utc(seen)} and {format_utc(ended)}"

@@ -33,12 +33,12 @@ from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
 
 #: Sessions in one call of a comparison. All of them at once would double a worker's memory.
-_COMPARED_SESSIONS = 1000
+_SESSIONS_PER_COMPARISON = 1000
 #: Seconds between two looks at the limits, and the removals of some sessions after one look.
-_TRIM_SECONDS = 10.0
-_MAX_REMOVALS = 100
+_TRIM_INTERVAL_SECONDS = 10.0
+_MAX_REMOVALS_PER_TRIM = 100
 #: No run of the core has this name.
-_NO_BOOT = "none"
+_NO_BOOT_ID = "none"
 
 
 def start(core_socket: Path, path: Path, pool: ThreadPool) -> None:
@@ -60,64 +60,64 @@ class SessionRecorder:
         self._events = events
         self._path = path
         self._pool = pool
-        self._trimmed_at = -_TRIM_SECONDS
+        self._trimmed_at = -_TRIM_INTERVAL_SECONDS
 
     def record(self) -> None:
         """Record sessions until the core ends the stream or the file is replaced. Raises CoreUnavailable,
         OSError and sqlite3.Error."""
         with use_writer(SessionWriter, self._path, self._pool) as writer:
-            place = on_thread(self._pool, writer.read_place)
+            position = on_thread(self._pool, writer.read_place)
             while writer.is_current:
-                place = self._follow(writer, place)
+                position = self._follow(writer, position)
 
-    def _follow(self, writer: SessionWriter, place: FeedPlace | None) -> FeedPlace | None:
+    def _follow(self, writer: SessionWriter, position: FeedPlace | None) -> FeedPlace | None:
         """Record events up to the next gap, or until the file is replaced. Return the position of the last
         recorded event."""
-        after = (_NO_BOOT, 0) if place is None else (place.boot_id, place.sequence)
+        after = (_NO_BOOT_ID, 0) if position is None else (position.boot_id, position.sequence)
         for batch in self._events.follow_after(*after):
             if batch.gap:
                 return self._compare(writer, batch, after[0] == batch.boot_id)
-            sequence = batch.events[-1].sequence if batch.events else place.sequence if place else 0
-            place = FeedPlace(batch.boot_id, sequence, int(time.time()))
-            on_thread(self._pool, writer.add, batch.events, place)
+            sequence = batch.events[-1].sequence if batch.events else position.sequence if position else 0
+            position = FeedPlace(batch.boot_id, sequence, int(time.time()))
+            on_thread(self._pool, writer.add, batch.events, position)
             self._trim(writer)
             if not writer.is_current:
                 break
-        return place
+        return position
 
-    def _compare(self, writer: SessionWriter, batch: EventsReply, same_run: bool) -> FeedPlace:
+    def _compare(self, writer: SessionWriter, batch: EventsReply, is_same_run: bool) -> FeedPlace:
         """Close a gap: compare the history with the sessions that are up. Return the position before the
         oldest event that the core still has. These events come next, and events that the history already has
-        change nothing. `same_run` is False after a restart of the core."""
-        place = FeedPlace(batch.boot_id, batch.oldest - 1, int(time.time()))
+        change nothing. `is_same_run` is False after a restart of the core."""
+        position = FeedPlace(batch.boot_id, batch.oldest - 1, int(time.time()))
         on_thread(self._pool, writer.begin_comparison)
         cursor = None
         while True:
-            reply = self._core.call(ListSessions(page=Page(_COMPARED_SESSIONS, cursor)))
-            on_thread(self._pool, writer.compare, reply.sessions, place.at)
+            reply = self._core.call(ListSessions(page=Page(_SESSIONS_PER_COMPARISON, cursor)))
+            on_thread(self._pool, writer.compare, reply.sessions, position.at)
             cursor = reply.next_cursor
             if cursor is None:
                 break
-        lost = on_thread(self._pool, writer.end_comparison, place)
-        if lost and same_run:
-            LOG.warning("the history has a gap: %d sessions ended meanwhile, end times unknown", lost)
-        elif lost:
+        lost_count = on_thread(self._pool, writer.end_comparison, position)
+        if lost_count and is_same_run:
+            LOG.warning("the history has a gap: %d sessions ended meanwhile, end times unknown", lost_count)
+        elif lost_count:
             # Not a warning: the sessions of the lab end with its process.
-            LOG.info("core restarted: %d sessions ended meanwhile, end times unknown", lost)
-        return place
+            LOG.info("core restarted: %d sessions ended meanwhile, end times unknown", lost_count)
+        return position
 
     def _trim(self, writer: SessionWriter) -> None:
-        if time.monotonic() - self._trimmed_at < _TRIM_SECONDS:
+        if time.monotonic() - self._trimmed_at < _TRIM_INTERVAL_SECONDS:
             return
         self._trimmed_at = time.monotonic()
         limits = HistoryLimits(History.days, History.mebibytes)
         with suppress(CoreLacksMethod):
             limits = self._core.get_settings().history
-        for _ in range(_MAX_REMOVALS):
+        for _ in range(_MAX_REMOVALS_PER_TRIM):
             if not on_thread(self._pool, writer.trim, limits, int(time.time())):
                 return
         # Trim the rest after the next batch of events.
-        self._trimmed_at = -_TRIM_SECONDS
+        self._trimmed_at = -_TRIM_INTERVAL_SECONDS
 
 
 class SingleWorker:

@@ -52,7 +52,7 @@ from gateway_contract.core.configuration import HistoryLimits
 from gateway_contract.core.sessions import EventName, SessionEvent, SessionSummary
 from gateway_contract.history import ClockState, FlappingSubscriber, PastSession
 
-_INSERT = f"""
+_INSERT_SESSION = f"""
 INSERT INTO session ({", ".join(COLUMNS[field] for field in AT_START)}, started)
 VALUES ({", ".join("?" * len(AT_START))}, ?) RETURNING number
 """
@@ -62,11 +62,11 @@ UPDATE session SET started = ?, ended = ?, seen = NULL,
 WHERE number = ?
 """
 _INSERT_RATE = "INSERT OR IGNORE INTO rate_change VALUES (?, ?, ?, ?, ?, ?, ?)"
-_LOSE = "UPDATE session SET ended = :now, seen = max(started, min(:seen, :now)) WHERE "
+_MARK_LOST = "UPDATE session SET ended = :now, seen = max(started, min(:seen, :now)) WHERE "
 #: The plus keeps SQLite from the index of `ended`, which has all sessions that are up in one place.
-_LOSE_FORMER = f"{_LOSE} id = :id AND +ended IS NULL"
-_LOSE_UNLISTED = f"""
-{_LOSE} ended IS NULL
+_MARK_FORMER_LOST = f"{_MARK_LOST} id = :id AND +ended IS NULL"
+_MARK_UNLISTED_LOST = f"""
+{_MARK_LOST} ended IS NULL
     AND NOT EXISTS (SELECT 1 FROM temp.listed WHERE id = session.id AND started = session.started)
 """
 #: A source may date a start by the clock as it is set now. A session that started before the core was last
@@ -90,7 +90,7 @@ DELETE FROM rate_change WHERE (session, at, sequence) IN (
 )
 """
 #: Changes of rates that take as many bytes as one session with its indexes.
-_RATES_OF_A_SESSION = 4
+_RATE_CHANGES_PER_SESSION = 4
 _DELETE_UNUSED_TEXT = """
 DELETE FROM text WHERE number = :text
     AND NOT EXISTS (SELECT 1 FROM session WHERE username = :text)
@@ -103,14 +103,14 @@ DELETE FROM text WHERE number = :text
 """
 #: Somebody who tries many names must not push sessions out of the history: failed sign-ons get a quarter of
 #: its size, by the bytes of a row with its indexes.
-_FAILURES_SHARE, _FAILURE_BYTES = 4, 256
+_FAILURES_SIZE_DIVISOR, _FAILURE_BYTES = 4, 256
 #: The traffic gets an eighth of the size.
-_TRAFFIC_SHARE, _SAMPLE_BYTES = 8, 32
+_TRAFFIC_SIZE_DIVISOR, _SAMPLE_BYTES = 8, 32
 #: SQLite's log of writes gets three eighths, at most so many bytes. It is emptied at half of that: the rest
 #: is for what is written until then.
-_LOG_EIGHTHS, _MAX_LOG_BYTES = 3, 32 << 20
+_WAL_SIZE_EIGHTHS, _MAX_WAL_BYTES = 3, 32 << 20
 #: A clock that moves by more seconds was set.
-_MIN_STEP_SECONDS = 60
+_MIN_CLOCK_STEP_SECONDS = 60
 _INSERT_STEP = """
 INSERT INTO clock_step (session, failure, at) SELECT
     (SELECT coalesce(max(number), 0) FROM session), (SELECT coalesce(max(number), 0) FROM failed_sign_on), ?
@@ -126,25 +126,25 @@ FROM (
 """
 #: Each row costs time in each search.
 _FORGET_STEPS = "DELETE FROM clock_step WHERE number <= (SELECT max(number) FROM clock_step) - ?"
-_MAX_STEPS = 20
+_MAX_CLOCK_STEPS = 20
 #: Sessions in one removal: one for each so many bytes above the limit, between two bounds.
-_MIN_REMOVED, _MAX_REMOVED, _BYTES_PER_REMOVED = 250, 5000, 1024
+_MIN_REMOVED_SESSIONS, _MAX_REMOVED_SESSIONS, _EXCESS_BYTES_PER_REMOVED_SESSION = 250, 5000, 1024
 _INSTALLED_AT = Path(__file__).stat().st_mtime
 _DAY_SECONDS = 86_400
 _END_OF_TIME = 1 << 62
 
 #: Fields with the number of a name, and where the name is.
-_NAMES = {
+_TEXT_COLUMNS = {
     "username": "name.text",
     "mac_address": "mac.text",
     "interface": "own.text",
     "access_interface": "access.text",
 }
-_COLUMNS = f"""
+_SELECTED_COLUMNS = f"""
 session.number, started, ended, seen, {WRONG_START},
-{", ".join(_NAMES.get(field, f"session.{COLUMNS[field]}") for field in COLUMNS)}
+{", ".join(_TEXT_COLUMNS.get(field, f"session.{COLUMNS[field]}") for field in COLUMNS)}
 """
-_TABLES = """
+_JOINED_TABLES = """
 session
 JOIN text AS name ON name.number = session.username
 LEFT JOIN text AS mac ON mac.number = session.mac
@@ -153,13 +153,13 @@ JOIN text AS access ON access.number = session.access
 """
 _NEWEST_FIRST = "ORDER BY started DESC, session.number DESC LIMIT ?"
 #: With max(), SQLite takes the other columns from the row that has it (section 2.5 of its SELECT document).
-_FLAPPING = f"""
+_SELECT_FLAPPING = f"""
 SELECT name.text, sessions, mac.text, access.text, started, reason FROM (
     SELECT username, count(*) AS sessions, mac, access, max(started) AS started, reason, interface
     FROM session WHERE started >= ? AND started < ? AND NOT {WRONG_START}
     GROUP BY username HAVING count(*) > 1
     ORDER BY sessions DESC, started DESC LIMIT ?
-) AS {_TABLES} ORDER BY sessions DESC, started DESC
+) AS {_JOINED_TABLES} ORDER BY sessions DESC, started DESC
 """
 #: Fields that have another form in the file: how they are encoded, and decoded.
 _ENCODERS: dict[str, Callable[[Any], Any]] = {
@@ -169,10 +169,10 @@ _ENCODERS: dict[str, Callable[[Any], Any]] = {
 }
 _DECODERS: dict[str, Callable[[Any], Any]] = {"mac_address": decode_mac, "ip_address": decode_ipv4}
 #: The values of a new row to encode: index, encoder, and whether the text gets a number.
-_ENCODED = [
-    (index, _ENCODERS.get(field, str), field in _NAMES)
+_ENCODED_FIELDS = [
+    (index, _ENCODERS.get(field, str), field in _TEXT_COLUMNS)
     for index, field in enumerate(AT_START)
-    if field in _ENCODERS or field in _NAMES
+    if field in _ENCODERS or field in _TEXT_COLUMNS
 ]
 _read_start, _read_end = attrgetter(*AT_START), attrgetter(*AT_END)
 
@@ -220,7 +220,7 @@ class SessionWriter(HistoryWriter):
         row = self._connection.execute("SELECT boot_id, sequence, at FROM place").fetchone()
         return FeedPlace(*row) if row else None
 
-    def add(self, events: Sequence[SessionEvent], place: FeedPlace) -> None:
+    def add(self, events: Sequence[SessionEvent], position: FeedPlace) -> None:
         """Add all events and set the position, or change nothing after an error. Events that the history
         already has change nothing."""
         self._require_room()
@@ -228,12 +228,12 @@ class SessionWriter(HistoryWriter):
             for event in events:
                 match event.event:
                     case EventName.UP:
-                        self._start(event, event.at if event.started_at is None else event.started_at)
+                        self._add_session(event, event.at if event.started_at is None else event.started_at)
                     case EventName.DOWN:
-                        self._end(event)
+                        self._end_session(event)
                     case EventName.RATE:
-                        self._change(event)
-            self._set_place(place)
+                        self._add_rate_change(event)
+            self._set_position(position)
 
     def begin_comparison(self) -> None:
         """Begin a comparison with the sessions that are up. The caller then passes each of these sessions to
@@ -247,21 +247,21 @@ class SessionWriter(HistoryWriter):
     def compare(self, sessions: Sequence[SessionSummary], now: int) -> None:
         """Add the sessions that are missing in the history. `now` is epoch seconds."""
         with self._write():
-            place = self.read_place()
-            heard = place.at if place else 0
+            position = self.read_place()
+            heard_at = position.at if position else 0
             for session in sessions:
                 id, started = session.id, session.started_at
                 self._connection.execute("INSERT OR REPLACE INTO temp.listed VALUES (?, ?)", (id, started))
-                values = {"username": session.username, "source": session.source, "heard": heard}
+                values = {"username": session.username, "source": session.source, "heard": heard_at}
                 self._connection.execute(_MOVE_START, values | {"id": id, "started": started})
-                self._start(session, started, now)
+                self._add_session(session, started, now)
 
-    def end_comparison(self, place: FeedPlace) -> int:
+    def end_comparison(self, position: FeedPlace) -> int:
         """End all sessions that were not passed to `compare`: they ended after the last position. Return the
         number of sessions whose end time is unknown."""
         with self._write():
-            self._lose(_LOSE_UNLISTED, place.at)
-            self._set_place(place)
+            self._mark_lost(_MARK_UNLISTED_LOST, position.at)
+            self._set_position(position)
         self._connection.execute("DROP TABLE temp.listed")
         return self._lost_count
 
@@ -269,63 +269,73 @@ class SessionWriter(HistoryWriter):
         """Remove some of the oldest ended sessions, rate changes, failed sign-ons and traffic samples if the
         history is too large or they are too old. Return True if more rows may have to be removed."""
         size = limits.mebibytes << 20
-        log = min(size * _LOG_EIGHTHS // 8, _MAX_LOG_BYTES)
+        log = min(size * _WAL_SIZE_EIGHTHS // 8, _MAX_WAL_BYTES)
         self._log_bytes = log // 2
         page = self._connection.read_pragma("page_size")
         excess = self._connection.used_pages * page - size + log
         # A few write little into the log. Far above the limit, emptying it for each few would take too long.
-        at_once = min(max(_MIN_REMOVED, excess // _BYTES_PER_REMOVED), _MAX_REMOVED)
+        batch_size = min(
+            max(_MIN_REMOVED_SESSIONS, excess // _EXCESS_BYTES_PER_REMOVED_SESSION), _MAX_REMOVED_SESSIONS
+        )
         with self._connection.transaction():
             before = now - limits.days * _DAY_SECONDS
-            removed = self._connection.execute(
-                _DELETE_OLDEST, (_END_OF_TIME if excess > 0 else before, at_once)
+            removed_rows = self._connection.execute(
+                _DELETE_OLDEST, (_END_OF_TIME if excess > 0 else before, batch_size)
             ).fetchall()
-            for _, number, *_ in removed:
+            for _, number, *_ in removed_rows:
                 for table in ("network", "rate_change"):
                     self._connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
-            rates = 0
+            removed_rate_count = 0
             if excess > 0:
                 # Changes of the time of the removed sessions. Without such sessions, the oldest changes.
-                until = _END_OF_TIME if len(removed) < at_once else max(ended for ended, *_ in removed)
-                at_most = at_once * _RATES_OF_A_SESSION
-                rates = self._connection.execute(_DELETE_OLD_RATES, (until, at_most)).rowcount
-            most = size // _FAILURES_SHARE // _FAILURE_BYTES
-            failures = sign_ons.trim(self._connection, before, most)
-            samples = size // _TRAFFIC_SHARE // _SAMPLE_BYTES
-            has_more = traffic.trim(self._connection, before, samples)
-            for text in {text for _, _, *texts in removed for text in texts} | {*chain(*failures)}:
+                until = (
+                    _END_OF_TIME
+                    if len(removed_rows) < batch_size
+                    else max(ended for ended, *_ in removed_rows)
+                )
+                max_rate_changes = batch_size * _RATE_CHANGES_PER_SESSION
+                removed_rate_count = self._connection.execute(
+                    _DELETE_OLD_RATES, (until, max_rate_changes)
+                ).rowcount
+            max_failures = size // _FAILURES_SIZE_DIVISOR // _FAILURE_BYTES
+            failures = sign_ons.trim(self._connection, before, max_failures)
+            max_samples = size // _TRAFFIC_SIZE_DIVISOR // _SAMPLE_BYTES
+            has_more = traffic.trim(self._connection, before, max_samples)
+            for text in {text for _, _, *texts in removed_rows for text in texts} | {*chain(*failures)}:
                 self._connection.execute(_DELETE_UNUSED_TEXT, {"text": text})
             self._connection.execute(_FORGET_NUMBERS)
         # As a script: `execute` would free one page only.
         self._connection.executescript("PRAGMA incremental_vacuum")
         self._bound_log()
-        return bool(removed or rates or failures or has_more)
+        return bool(removed_rows or removed_rate_count or failures or has_more)
 
-    def _start(self, session: SessionEvent | SessionSummary, started: int, now: int | None = None) -> int:
+    def _add_session(
+        self, session: SessionEvent | SessionSummary, started: int, now: int | None = None
+    ) -> int:
         """Insert a session unless the history has the session, and return its number. Times are epoch
         seconds."""
         username = self._number_text(session.username)
-        known = self._connection.execute(
+        existing_row = self._connection.execute(
             "SELECT number FROM session WHERE id = ? AND started = ? AND username = ?",
             (session.id, started, username),
         ).fetchone()
-        if known:
-            return int(known[0])
+        if existing_row:
+            return int(existing_row[0])
         # A session with the same id is of a former run of the core.
-        self._lose(_LOSE_FORMER, started if now is None else now, session.id)
+        self._mark_lost(_MARK_FORMER_LOST, started if now is None else now, session.id)
         row = [*_read_start(session), started]
-        for index, encode, is_text in _ENCODED:
+        for index, encode, is_text in _ENCODED_FIELDS:
             if row[index] is not None:
                 value = encode(row[index])
                 row[index] = self._number_text(value) if is_text else value
-        (number,) = self._connection.execute(_INSERT, row).fetchone()
+        (number,) = self._connection.execute(_INSERT_SESSION, row).fetchone()
         self._add_networks(number, session)
         return int(number)
 
-    def _end(self, event: SessionEvent) -> None:
+    def _end_session(self, event: SessionEvent) -> None:
         duration = event.duration_seconds or 0
         started = event.at - duration if event.started_at is None else event.started_at
-        number = self._find_up(event.id, started) or self._start(event, started)
+        number = self._find_open_session(event.id, started) or self._add_session(event, started)
         (is_known,) = self._connection.execute(
             "SELECT ended IS NOT NULL AND seen IS NULL FROM session WHERE number = ?", (number,)
         ).fetchone()
@@ -335,23 +345,23 @@ class SessionWriter(HistoryWriter):
         # DHCPv6 may have delegated a prefix since the start.
         self._add_networks(number, event)
 
-    def _change(self, event: SessionEvent) -> None:
+    def _add_rate_change(self, event: SessionEvent) -> None:
         started = event.at if event.started_at is None else event.started_at
-        number = self._find_up(event.id, started) or self._start(event, started)
-        rates = event.rate_down, event.rate_up, event.rate_expires_at, event.author
-        self._connection.execute(_INSERT_RATE, (number, event.at, event.sequence, *rates))
+        number = self._find_open_session(event.id, started) or self._add_session(event, started)
+        rate_values = event.rate_down, event.rate_up, event.rate_expires_at, event.author
+        self._connection.execute(_INSERT_RATE, (number, event.at, event.sequence, *rate_values))
 
-    def _find_up(self, id: int, started: int) -> int | None:
+    def _find_open_session(self, id: int, started: int) -> int | None:
         """Return the number of the session with this id that is up, or None. The start time in the history
         may differ, because the clock may have been set."""
         row = self._connection.execute(_SELECT_UP, (id, started)).fetchone()
         return int(row[0]) if row else None
 
-    def _lose(self, update: str, now: int, id: int | None = None) -> None:
+    def _mark_lost(self, update: str, now: int, id: int | None = None) -> None:
         """End sessions whose end time is unknown. `update` is the statement that selects these sessions;
         `now` is epoch seconds."""
-        place = self.read_place()
-        values = {"now": now, "seen": place.at if place else 0, "id": id}
+        position = self.read_place()
+        values = {"now": now, "seen": position.at if position else 0, "id": id}
         self._lost_count += self._connection.execute(update, values).rowcount
 
     def _add_networks(self, number: int, session: SessionEvent | SessionSummary) -> None:
@@ -363,20 +373,22 @@ class SessionWriter(HistoryWriter):
                     "INSERT OR IGNORE INTO network VALUES (?, ?, ?)", (encode_network(text), number, kind)
                 )
 
-    def _set_place(self, place: FeedPlace) -> None:
-        self._follow_clock(place)
-        self._connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?, ?)", place)
+    def _set_position(self, position: FeedPlace) -> None:
+        self._follow_clock(position)
+        self._connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?, ?)", position)
 
-    def _follow_clock(self, place: FeedPlace) -> None:
+    def _follow_clock(self, position: FeedPlace) -> None:
         """Record a step back of the clock since the last position. A step forward moves the last step back
         instead: the clock was behind until now, for example in a boot before the network provided the
         time."""
-        last, ahead = self.read_place(), place.at - self._steady()
-        if self._wall_minus_steady is not None and ahead - self._wall_minus_steady > _MIN_STEP_SECONDS:
+        last, ahead = self.read_place(), position.at - self._steady()
+        if self._wall_minus_steady is not None and ahead - self._wall_minus_steady > _MIN_CLOCK_STEP_SECONDS:
             self._connection.execute(_MOVE_LAST_STEP, (round(ahead - self._wall_minus_steady),))
-        elif last is not None and last.at - place.at > _MIN_STEP_SECONDS and place.at >= self._made:
-            self._connection.execute(_INSERT_STEP, (place.at,))
-            self._connection.execute(_FORGET_STEPS, (_MAX_STEPS,))
+        elif (
+            last is not None and last.at - position.at > _MIN_CLOCK_STEP_SECONDS and position.at >= self._made
+        ):
+            self._connection.execute(_INSERT_STEP, (position.at,))
+            self._connection.execute(_FORGET_STEPS, (_MAX_CLOCK_STEPS,))
         self._wall_minus_steady = ahead
 
 
@@ -419,7 +431,7 @@ def find_sessions(
         values += decode_numbers(page.cursor, 2)
     limit = MAX_LIMIT if page is None else page.limit
     where = " AND ".join(conditions) or "TRUE"
-    query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
+    query = f"SELECT {_SELECTED_COLUMNS} FROM {_JOINED_TABLES} WHERE {where} {_NEWEST_FIRST}"
     rows = connection.execute(query, (*values, limit + 1)).fetchall()
     networks = _read_networks(connection, [row[0] for row in rows[:limit]])
     sessions = [_make_record(row, networks.get(row[0], ())) for row in rows[:limit]]
@@ -436,7 +448,7 @@ def find_flapping(
 ) -> list[FlappingSubscriber]:
     """Return the subscribers that started the most sessions in the window, and at least two. `since` and
     `until` are epoch seconds."""
-    rows = connection.execute(_FLAPPING, (since, until, limit))
+    rows = connection.execute(_SELECT_FLAPPING, (since, until, limit))
     return [
         FlappingSubscriber(
             username, sessions, None if mac is None else decode_mac(mac), access, started, reason
@@ -463,12 +475,12 @@ def _list_conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> t
     )
     if not wanted.is_for_subscriber:
         conditions.append(f"NOT {WRONG_START}")
-    more = [] if wanted.ip_address is None else [_match_address(wanted.ip_address)]
+    further_conditions = [] if wanted.ip_address is None else [_match_address(wanted.ip_address)]
     if wanted.search is not None:
-        more.append(join_any(_match_search(connection, parse_search(wanted.search))))
-    for condition, given in more:
+        further_conditions.append(join_any(_match_search(connection, parse_search(wanted.search))))
+    for condition, condition_values in further_conditions:
         conditions.append(condition)
-        values.extend(given)
+        values.extend(condition_values)
     return conditions, values
 
 
@@ -486,23 +498,29 @@ def _match_search(connection: sqlite3.Connection, wanted: SearchText) -> Iterato
     if wanted.ipv4 is not None:
         yield "ip BETWEEN ? AND ?", wanted.ipv4
     if wanted.ipv6 is not None:
-        around = list(find_enclosing_keys(wanted.ipv6))
-        inside = list(find_inner_key_ranges(wanted.ipv6))
+        enclosing_keys = list(find_enclosing_keys(wanted.ipv6))
+        inner_ranges = list(find_inner_key_ranges(wanted.ipv6))
         networks = [
-            f"network IN ({', '.join('?' * len(around))})",
-            *len(inside) * ["network BETWEEN ? AND ?"],
+            f"network IN ({', '.join('?' * len(enclosing_keys))})",
+            *len(inner_ranges) * ["network BETWEEN ? AND ?"],
         ]
-        given = [*around, *chain.from_iterable(inside)]
-        yield f"session.number IN (SELECT session FROM network WHERE {' OR '.join(networks)})", given
+        condition_values = [*enclosing_keys, *chain.from_iterable(inner_ranges)]
+        yield (
+            f"session.number IN (SELECT session FROM network WHERE {' OR '.join(networks)})",
+            condition_values,
+        )
 
 
 def _match_address(address: str) -> Condition:
     """Return the SQL condition that a session had this address."""
     if ":" not in address:
         return "ip = ?", [encode_ipv4(address)]
-    around = list(find_enclosing_keys(ipv6.address(address)))
-    marks = ", ".join("?" * len(around))
-    return f"session.number IN (SELECT session FROM network WHERE network IN ({marks}))", around
+    enclosing_keys = list(find_enclosing_keys(ipv6.address(address)))
+    placeholders = ", ".join("?" * len(enclosing_keys))
+    return (
+        f"session.number IN (SELECT session FROM network WHERE network IN ({placeholders}))",
+        enclosing_keys,
+    )
 
 
 def _read_networks(

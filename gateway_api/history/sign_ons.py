@@ -37,7 +37,7 @@ from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
 from gateway_contract.core_client import CoreClient
 from gateway_contract.history import MAX_PAUSE_SECONDS, ClockState, FailedSignOns
 
-_COUNT_AGAIN = f"""
+_UPDATE_ATTEMPTS = f"""
 UPDATE failed_sign_on SET last = max(last, :at), attempts = attempts + 1 WHERE number = (
     SELECT number FROM failed_sign_on
     WHERE username IS :username AND mac IS :mac AND access = :access AND reason = :reason
@@ -45,7 +45,7 @@ UPDATE failed_sign_on SET last = max(last, :at), attempts = attempts + 1 WHERE n
     ORDER BY began DESC LIMIT 1
 )
 """
-_INSERT = """
+_INSERT_FAILURE = """
 INSERT INTO failed_sign_on
     (type, username, mac, access, outer_vlan, inner_vlan, source, reason, began, last, attempts)
 VALUES (:type, :username, :mac, :access, :outer_vlan, :inner_vlan, :source, :reason, :at, :at, 1)
@@ -57,11 +57,11 @@ _SELECT_TOO_MANY = """
 SELECT number FROM failed_sign_on WHERE number <= (SELECT max(number) FROM failed_sign_on) - :most
 ORDER BY number LIMIT 1000
 """
-_COLUMNS = f"""
+_SELECTED_COLUMNS = f"""
 failed.number, type, name.text, mac.text, access.text, outer_vlan, inner_vlan, source, reason, attempts,
 began, last, {WRONG_FAILURE}
 """
-_TABLES = """
+_JOINED_TABLES = """
 failed_sign_on AS failed
 LEFT JOIN text AS name ON name.number = failed.username
 LEFT JOIN text AS mac ON mac.number = failed.mac
@@ -78,7 +78,7 @@ class SignOnPlace(NamedTuple):
 
 
 #: No run of the core has this name.
-_NO_PLACE = SignOnPlace("none", 0)
+_START_POSITION = SignOnPlace("none", 0)
 
 
 class SignOnWriter(HistoryWriter):
@@ -89,13 +89,13 @@ class SignOnWriter(HistoryWriter):
         row = self._connection.execute("SELECT boot_id, sequence FROM sign_on_place").fetchone()
         return SignOnPlace(*row) if row else None
 
-    def add(self, failures: Sequence[FailedSignOn], place: SignOnPlace) -> None:
+    def add(self, failures: Sequence[FailedSignOn], position: SignOnPlace) -> None:
         """Add all failures and set the position, or change nothing after an error."""
         self._require_room()
         with self._write():
             for failure in failures:
                 self._add(failure)
-            self._connection.execute("INSERT OR REPLACE INTO sign_on_place VALUES (1, ?, ?)", place)
+            self._connection.execute("INSERT OR REPLACE INTO sign_on_place VALUES (1, ?, ?)", position)
 
     def _add(self, failure: FailedSignOn) -> None:
         mac = failure.mac_address
@@ -110,20 +110,20 @@ class SignOnWriter(HistoryWriter):
             "reason": failure.reason,
             "at": failure.at,
         }
-        if not self._connection.execute(_COUNT_AGAIN, values).rowcount:
-            self._connection.execute(_INSERT, values)
+        if not self._connection.execute(_UPDATE_ATTEMPTS, values).rowcount:
+            self._connection.execute(_INSERT_FAILURE, values)
 
 
-def trim(connection: sqlite3.Connection, before: int, most: int) -> list[tuple[int | None, ...]]:
+def trim(connection: sqlite3.Connection, before: int, max_rows: int) -> list[tuple[int | None, ...]]:
     """Remove some of the rows whose last attempt was before `before`, in epoch seconds, and some of the
     oldest rows if there are more than `most`. Return the numbers of the texts of each removed row."""
-    removed = []
+    removed_texts = []
     for rows in _SELECT_OLD, _SELECT_TOO_MANY:
-        removed += connection.execute(
+        removed_texts += connection.execute(
             f"DELETE FROM failed_sign_on WHERE number IN ({rows}) RETURNING username, mac, access",
-            {"before": before, "most": most},
+            {"before": before, "most": max_rows},
         ).fetchall()
-    return removed
+    return removed_texts
 
 
 class SignOnRecorder:
@@ -137,38 +137,38 @@ class SignOnRecorder:
         self._path = path
         self._pool = pool
         self._pause = pause
-        self._warned = False
+        self._has_warned = False
 
     def record(self) -> None:
         """Record failed sign-ons until the core ends the stream or the file is replaced. Raises
         CoreUnavailable, OSError and sqlite3.Error."""
         with use_writer(SignOnWriter, self._path, self._pool) as writer:
-            place = on_thread(self._pool, writer.read_place) or _NO_PLACE
+            position = on_thread(self._pool, writer.read_place) or _START_POSITION
             while writer.is_current:
                 try:
-                    place = self._follow(writer, place)
+                    position = self._follow(writer, position)
                 except CoreLacksMethod as error:
-                    if not self._warned:
+                    if not self._has_warned:
                         LOG.warning("no failed sign-ons are recorded in the history: %s", error)
-                    self._warned = True
+                    self._has_warned = True
                     self._pause(MISSING_METHOD_RETRY_SECONDS)
 
-    def _follow(self, writer: SignOnWriter, place: SignOnPlace) -> SignOnPlace:
+    def _follow(self, writer: SignOnWriter, position: SignOnPlace) -> SignOnPlace:
         """Record failures up to the next gap, or until the file is replaced. Return the position after the
         last recorded failure or after the gap."""
-        for batch in self._core.follow(SubscribeFailedSignOns(*place)):
-            self._warned = False
+        for batch in self._core.follow(SubscribeFailedSignOns(*position)):
+            self._has_warned = False
             if batch.gap:
-                if place.boot_id == batch.boot_id:
-                    lost = batch.oldest - 1 - place.sequence
-                    LOG.warning("the history has a gap: %d failed sign-ons were not recorded", lost)
+                if position.boot_id == batch.boot_id:
+                    lost_count = batch.oldest - 1 - position.sequence
+                    LOG.warning("the history has a gap: %d failed sign-ons were not recorded", lost_count)
                 return SignOnPlace(batch.boot_id, batch.oldest - 1)
             if batch.failures:
-                place = SignOnPlace(batch.boot_id, batch.failures[-1].sequence)
-                on_thread(self._pool, writer.add, batch.failures, place)
+                position = SignOnPlace(batch.boot_id, batch.failures[-1].sequence)
+                on_thread(self._pool, writer.add, batch.failures, position)
             if not writer.is_current:
                 break
-        return place
+        return position
 
 
 class SignOnFilter(NamedTuple):
@@ -203,17 +203,17 @@ def find_failed_sign_ons(
         conditions.append("(began, failed.number) < (?, ?)")
         values += decode_numbers(page.cursor, 2)
     where = " AND ".join(conditions) or "TRUE"
-    query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE {where} {_NEWEST_FIRST}"
+    query = f"SELECT {_SELECTED_COLUMNS} FROM {_JOINED_TABLES} WHERE {where} {_NEWEST_FIRST}"
     rows = connection.execute(query, (*values, page.limit + 1)).fetchall()
-    found = [_make_record(row) for row in rows[: page.limit]]
-    if len(rows) == len(found):
-        return FoundPage(found)
-    return FoundPage(found, encode_cursor((found[-1].first_at, rows[page.limit - 1][0])))
+    records = [_make_record(row) for row in rows[: page.limit]]
+    if len(rows) == len(records):
+        return FoundPage(records)
+    return FoundPage(records, encode_cursor((records[-1].first_at, rows[page.limit - 1][0])))
 
 
 def read_failed_sign_ons(connection: sqlite3.Connection, number: int) -> FailedSignOns:
     """Return the record with this number. The row must exist."""
-    query = f"SELECT {_COLUMNS} FROM {_TABLES} WHERE failed.number = ?"
+    query = f"SELECT {_SELECTED_COLUMNS} FROM {_JOINED_TABLES} WHERE failed.number = ?"
     return _make_record(connection.execute(query, (number,)).fetchone())
 
 
@@ -231,8 +231,8 @@ def _list_conditions(connection: sqlite3.Connection, wanted: SignOnFilter) -> tu
         ]
     )
     if wanted.search is not None:
-        condition, given = join_any(_match_search(connection, parse_search(wanted.search)))
-        return [*conditions, condition], [*values, *given]
+        condition, condition_values = join_any(_match_search(connection, parse_search(wanted.search)))
+        return [*conditions, condition], [*values, *condition_values]
     return conditions, values
 
 
@@ -248,7 +248,8 @@ def _match_search(connection: sqlite3.Connection, wanted: SearchText) -> Iterato
 
 
 def _make_record(row: Sequence[Any]) -> FailedSignOns:
-    """Return the record of a row with the `_COLUMNS`, whose order is the order of the record's fields."""
+    """Return the record of a row with the `_SELECTED_COLUMNS`, whose order is the order of the record's
+    fields."""
     _, type, username, mac, *others, is_wrong = row
     clock = ClockState.UNSET if is_wrong else ClockState.SET
     return FailedSignOns(*(type, username, None if mac is None else decode_mac(mac), *others, clock))

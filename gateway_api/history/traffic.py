@@ -21,16 +21,16 @@ from gateway_contract.history import TrafficSample
 #: Seconds between two samples of the recorder.
 SAMPLE_SECONDS = 10
 #: Samples of a response without a `step`: the width of a chart; and of any response.
-_USUAL_SAMPLES, MAX_SAMPLES = 360, 10_000
+_DEFAULT_SAMPLES, MAX_SAMPLES = 360, 10_000
 #: Rows in one removal.
-_MAX_REMOVED = 10_000
+_MAX_REMOVED_ROWS = 10_000
 #: Seconds between two readings of the counters, after which a mean would say little about either time.
-_MAX_SECONDS_APART = 3 * SAMPLE_SECONDS
+_MAX_SAMPLE_DISTANCE_SECONDS = 3 * SAMPLE_SECONDS
 #: Seconds by which the core's uptime, in whole seconds and read a moment later, may grow less than the time.
-_ROUNDING_SECONDS = 2
+_UPTIME_ROUNDING_SECONDS = 2
 #: The list has the trunks first, before all VLANs and sessions.
-_FIRST_PAGE = Page(256, None)
-_SAMPLES = """
+_TRUNKS_PAGE = Page(256, None)
+_SELECT_SAMPLES = """
 SELECT at / :step * :step AS began, avg(down), avg(up) FROM traffic
 WHERE at >= :since AND at < :until GROUP BY began ORDER BY began
 """
@@ -56,11 +56,11 @@ def read_traffic(connection: sqlite3.Connection, span: TrafficSpan) -> TrafficSa
     """Return the mean traffic of each step, without the steps that have no sample. Raises Invalid for too
     many steps."""
     seconds = max(0.0, span.until - span.since)
-    step = span.step or SAMPLE_SECONDS * max(1, math.ceil(seconds / _USUAL_SAMPLES / SAMPLE_SECONDS))
+    step = span.step or SAMPLE_SECONDS * max(1, math.ceil(seconds / _DEFAULT_SAMPLES / SAMPLE_SECONDS))
     if seconds / step > MAX_SAMPLES:
         raise Invalid(Problem("step", "invalid", f"must be larger: these are more than {MAX_SAMPLES} steps"))
     values = {"step": step, "since": span.since, "until": span.until}
-    rows = connection.execute(_SAMPLES, values)
+    rows = connection.execute(_SELECT_SAMPLES, values)
     return TrafficSamples([TrafficSample(at, round(down), round(up)) for at, down, up in rows], step)
 
 
@@ -75,16 +75,16 @@ class TrafficWriter(HistoryWriter):
             self._connection.execute("INSERT OR REPLACE INTO traffic VALUES (?, ?, ?)", row)
 
 
-def trim(connection: sqlite3.Connection, before: int, most: int) -> bool:
+def trim(connection: sqlite3.Connection, before: int, max_samples: int) -> bool:
     """Remove some of the samples before `before`, in epoch seconds, and some of the oldest samples if there
     are more than `most`. Return True if more samples may have to be removed."""
-    oldest = connection.execute(
-        "SELECT at FROM traffic ORDER BY at DESC LIMIT 1 OFFSET ?", (most - 1,)
+    oldest_kept = connection.execute(
+        "SELECT at FROM traffic ORDER BY at DESC LIMIT 1 OFFSET ?", (max_samples - 1,)
     ).fetchone()
-    until = before if oldest is None else max(before, oldest[0])
+    until = before if oldest_kept is None else max(before, oldest_kept[0])
     rows = "SELECT at FROM traffic WHERE at < ? ORDER BY at LIMIT ?"
-    removed = connection.execute(f"DELETE FROM traffic WHERE at IN ({rows})", (until, _MAX_REMOVED))  # noqa: S608
-    return removed.rowcount == _MAX_REMOVED
+    deletion = connection.execute(f"DELETE FROM traffic WHERE at IN ({rows})", (until, _MAX_REMOVED_ROWS))  # noqa: S608
+    return deletion.rowcount == _MAX_REMOVED_ROWS
 
 
 class TrunkCounters(NamedTuple):
@@ -100,8 +100,8 @@ class TrunkCounters(NamedTuple):
         much time has passed, or if counters restarted from 0: the counters of one trunk, or all counters
         after a restart of the core."""
         seconds = self.steady - before.steady
-        was_restarted = self.uptime - before.uptime < seconds - _ROUNDING_SECONDS
-        if was_restarted or not 0 < seconds <= _MAX_SECONDS_APART:
+        was_restarted = self.uptime - before.uptime < seconds - _UPTIME_ROUNDING_SECONDS
+        if was_restarted or not 0 < seconds <= _MAX_SAMPLE_DISTANCE_SECONDS:
             return None
         down = up = 0
         for name, stats in self.trunks.items():
@@ -150,7 +150,7 @@ class TrafficRecorder:
                     on_thread(self._pool, writer.add, sample)
 
     def _read_counters(self) -> TrunkCounters:
-        interfaces = self._core.call(ListInterfaces(page=_FIRST_PAGE)).interfaces
+        interfaces = self._core.call(ListInterfaces(page=_TRUNKS_PAGE)).interfaces
         steady = self._steady()
         uptime = self._core.call(GetHealth()).uptime_seconds
         trunks = {one.name: one.stats for one in interfaces if one.type is InterfaceType.TRUNK}

@@ -44,10 +44,10 @@ MAX_WAITING_IN_BURST = 100_000
 _QUICK_SECONDS = 0.25
 #: Seconds for which a receiver still counts as quick without such an attempt: a single one that hangs is no
 #: reason to drop a burst.
-_QUICK_FOR_SECONDS = 15.0
+_QUICK_EXPIRY_SECONDS = 15.0
 
 #: After so many messages, the backlog frees the messages that no queue needs.
-_MESSAGES_PER_TIDY = 1000
+_MESSAGES_PER_CLEANUP = 1000
 
 
 class Backlog:
@@ -59,8 +59,8 @@ class Backlog:
         self._clock = clock
         self.lock = threading.Lock()
         self._queues: list[DeliveryQueue] = []
-        self._held: deque[tuple[float, WebhookMessage]] = deque()
-        self._messages_since_tidy = 0
+        self._messages: deque[tuple[float, WebhookMessage]] = deque()
+        self._messages_since_cleanup = 0
         #: The number of the last message.
         self.newest = 0
 
@@ -69,21 +69,21 @@ class Backlog:
         with self.lock:
             if not self._queues:
                 return
-            now, before = self._clock(), len(self._held)
-            self._held.extend((now, message) for message in messages)
-            added = len(self._held) - before
-            self.newest += added
+            now, before = self._clock(), len(self._messages)
+            self._messages.extend((now, message) for message in messages)
+            message_count = len(self._messages) - before
+            self.newest += message_count
             for queue in self._queues:
                 if queue.is_listening:
                     queue.wake()
-            self._messages_since_tidy += added
-            if self._messages_since_tidy >= _MESSAGES_PER_TIDY:
+            self._messages_since_cleanup += message_count
+            if self._messages_since_cleanup >= _MESSAGES_PER_CLEANUP:
                 self._free_messages()
 
     def join(self, queue: "DeliveryQueue") -> None:
         """Add a queue, which receives the messages that arrive from now on. Acquires the lock."""
         with self.lock:
-            queue.place = self.newest
+            queue.position = self.newest
             self._queues.append(queue)
 
     def leave(self, queue: "DeliveryQueue") -> None:
@@ -95,15 +95,15 @@ class Backlog:
     def get(self, number: int) -> tuple[float, WebhookMessage]:
         """Return the arrival time of a message, in monotonic seconds, and the message. The number must be
         higher than the position of at least one queue."""
-        return self._held[number - self.newest - 1]
+        return self._messages[number - self.newest - 1]
 
     def _free_messages(self) -> None:
-        self._messages_since_tidy = 0
+        self._messages_since_cleanup = 0
         for queue in self._queues:
             queue.make_room()
-        wanted = self.newest - min((one.place for one in self._queues), default=self.newest)
-        while len(self._held) > wanted:
-            self._held.popleft()
+        needed_count = self.newest - min((queue.position for queue in self._queues), default=self.newest)
+        while len(self._messages) > needed_count:
+            self._messages.popleft()
 
 
 class Pause:
@@ -134,7 +134,7 @@ class Pause:
 @dataclass(slots=True)
 class _WaitingMessage:
     #: Monotonic seconds. A first attempt is due when the message arrives.
-    due: float
+    due_at: float
     #: Messages are numbered in the order in which they arrive.
     number: int
     message: WebhookMessage
@@ -142,7 +142,7 @@ class _WaitingMessage:
     in_backlog: bool = False
 
     def __lt__(self, other: "_WaitingMessage") -> bool:
-        return (self.due, self.number) < (other.due, other.number)
+        return (self.due_at, self.number) < (other.due_at, other.number)
 
 
 @dataclass
@@ -174,7 +174,7 @@ class DeliveryQueue:
         #: Messages that are not in the backlog, by the number of their attempts: tests first, then retries.
         #: Each line is in the order of due times and of numbers: attempts end one after another, and the wait
         #: after the same number of attempts is the same.
-        self._own: list[deque[_WaitingMessage]] = [deque() for _ in range(len(RETRIES) + 1)]
+        self._retry_lines: list[deque[_WaitingMessage]] = [deque() for _ in range(len(RETRIES) + 1)]
         self._pause = Pause()
         #: Epoch seconds from which the next message is sent, as a probe. None while the receiver is not
         #: paused.
@@ -183,11 +183,11 @@ class DeliveryQueue:
         self.failing_since: float | None = None
         #: The receiver counts as quick until this time. A quick attempt makes the time infinite.
         self._quick_until = math.inf
-        self._closed = False
+        self._is_closed = False
         self._log: deque[Delivery] = deque(maxlen=LOGGED)
         self._counts = MessageCounts()
         #: The number of the last message of the backlog that the queue took or dropped.
-        self.place = 0
+        self.position = 0
         #: True if `wake` is called when a message arrives.
         self.is_listening = False
         backlog.join(self)
@@ -209,18 +209,18 @@ class DeliveryQueue:
         """Add a test message for this receiver only. The message is sent even during a pause, and its success
         ends the pause."""
         with self._changed:
-            if not self._closed:
-                self._own[0].append(_WaitingMessage(self._clock(), self._backlog.newest, message))
+            if not self._is_closed:
+                self._retry_lines[0].append(_WaitingMessage(self._clock(), self._backlog.newest, message))
                 self.wake()
 
     def close(self) -> None:
         """Drop all waiting messages, and make `run` return after the present attempt."""
         with self._changed:
-            self._closed = True
-            for line in self._own:
+            self._is_closed = True
+            for line in self._retry_lines:
                 line.clear()
             self._backlog.leave(self)
-            self.place = self._backlog.newest
+            self.position = self._backlog.newest
             self.wake()
 
     def read_log(self) -> list[Delivery]:
@@ -231,9 +231,9 @@ class DeliveryQueue:
 
     def run(self) -> None:
         """Deliver messages until the queue is closed."""
-        while (one := self._take()) is not None:
+        while (waiting_message := self._wait_for_message()) is not None:
             started = self._wall()
-            self._settle(one, self._send(one.message), started)
+            self._finish_attempt(waiting_message, self._send(waiting_message.message), started)
 
     def wake(self) -> None:
         """Wake the thread that waits for a message. The caller holds the lock."""
@@ -246,62 +246,69 @@ class DeliveryQueue:
         lock."""
         is_quick = self._clock() < self._quick_until
         limit = MAX_WAITING_IN_BURST if is_quick else MAX_WAITING
-        while not self._closed and (excess := sum(waiting := self._count_waiting()) - limit) > 0:
-            own, in_backlog = waiting
-            if in_backlog >= own:
+        while not self._is_closed and (excess := sum(waiting := self._count_waiting()) - limit) > 0:
+            retry_count, in_backlog = waiting
+            if in_backlog >= retry_count:
                 dropped = min(excess, in_backlog)
-                oldest, attempts = self._backlog.get(self.place + 1)[1], 0
-                self.place += dropped
+                oldest, attempts = self._backlog.get(self.position + 1)[1], 0
+                self.position += dropped
             else:
-                dropped = min(excess, own)
-                gone = [
-                    min(filter(None, self._own), key=lambda line: line[0].number).popleft()
+                dropped = min(excess, retry_count)
+                dropped_messages = [
+                    min(filter(None, self._retry_lines), key=lambda line: line[0].number).popleft()
                     for _ in range(dropped)
                 ]
-                oldest, attempts = gone[0].message, gone[0].attempts
+                oldest, attempts = dropped_messages[0].message, dropped_messages[0].attempts
             self._counts.dropped += dropped
-            self._record(Delivery(oldest.id, oldest.event, attempts, DeliveryResult.DROPPED, dropped=dropped))
+            self._log_delivery(
+                Delivery(oldest.id, oldest.event, attempts, DeliveryResult.DROPPED, dropped=dropped)
+            )
 
     def _count_waiting(self) -> tuple[int, int]:
         """Return two numbers: tests and messages that wait for a retry, and messages in the backlog."""
-        return sum(map(len, self._own)), self._backlog.newest - self.place if not self._closed else 0
+        in_backlog = 0 if self._is_closed else self._backlog.newest - self.position
+        return sum(map(len, self._retry_lines)), in_backlog
 
-    def _take(self) -> _WaitingMessage | None:
+    def _wait_for_message(self) -> _WaitingMessage | None:
         """Wait until a message is due, remove the message from the queue and return it. Return None if the
         queue is closed."""
         with self._changed:
-            while not self._closed:
+            while not self._is_closed:
                 self.make_room()
                 now, first = self._clock(), self._peek()
-                if first is not None and first.due <= now:
-                    self._quick_until = min(self._quick_until, now + _QUICK_FOR_SECONDS)
+                if first is not None and first.due_at <= now:
+                    self._quick_until = min(self._quick_until, now + _QUICK_EXPIRY_SECONDS)
                     if first.in_backlog:
-                        self.place = first.number
+                        self.position = first.number
                     else:
-                        self._own[first.attempts].popleft()
+                        self._retry_lines[first.attempts].popleft()
                     return first
                 # While an older message waits for the end of a pause, a new one changes nothing.
-                self.is_listening = self.place == self._backlog.newest
-                self._changed.wait(first.due - now if first is not None else None)
+                self.is_listening = self.position == self._backlog.newest
+                self._changed.wait(first.due_at - now if first is not None else None)
                 self.is_listening = False
             return None
 
     def _peek(self) -> _WaitingMessage | None:
         """Return the message that is due first, or None if no message waits."""
-        heads = [line[0] for line in self._own if line]
-        if self.place < self._backlog.newest:
-            arrived, message = self._backlog.get(self.place + 1)
+        heads = [line[0] for line in self._retry_lines if line]
+        if self.position < self._backlog.newest:
+            arrived_at, message = self._backlog.get(self.position + 1)
             heads.append(
-                _WaitingMessage(max(arrived, self._pause.until), self.place + 1, message, in_backlog=True)
+                _WaitingMessage(
+                    max(arrived_at, self._pause.until), self.position + 1, message, in_backlog=True
+                )
             )
         return min(heads, default=None)
 
-    def _settle(self, one: _WaitingMessage, outcome: AttemptResult, started: float) -> None:
+    def _finish_attempt(
+        self, waiting_message: _WaitingMessage, outcome: AttemptResult, started: float
+    ) -> None:
         with self._changed:
-            if self._closed:
+            if self._is_closed:
                 return
             self.make_room()
-            attempts, next_attempt_at, paused_until = one.attempts + 1, None, None
+            attempts, next_attempt_at, paused_until = waiting_message.attempts + 1, None, None
             if outcome.is_delivered:
                 result = DeliveryResult.DELIVERED
                 self._counts.delivered += 1
@@ -315,19 +322,21 @@ class DeliveryQueue:
                 if self.failing_since is None:
                     self.failing_since = started
                 now = self._clock()
-                pause = self._pause.add_failure(now, probe=one.in_backlog)
+                pause = self._pause.add_failure(now, probe=waiting_message.in_backlog)
                 if pause is not None:
                     self.paused_until = paused_until = self._wall() + pause
                 if attempts <= len(RETRIES):
                     wait = RETRIES[attempts - 1]
                     next_attempt_at = self._wall() + wait
-                    self._own[attempts].append(_WaitingMessage(now + wait, one.number, one.message, attempts))
+                    self._retry_lines[attempts].append(
+                        _WaitingMessage(now + wait, waiting_message.number, waiting_message.message, attempts)
+                    )
                 else:
                     self._counts.skipped += 1
-            self._record(
+            self._log_delivery(
                 Delivery(
-                    message_id=one.message.id,
-                    event=one.message.event,
+                    message_id=waiting_message.message.id,
+                    event=waiting_message.message.event,
                     attempt=attempts,
                     result=result,
                     status=outcome.status,
@@ -339,7 +348,7 @@ class DeliveryQueue:
                 )
             )
 
-    def _record(self, entry: Delivery) -> None:
+    def _log_delivery(self, entry: Delivery) -> None:
         # One entry for all that is dropped in a row: more would push out the failures that explain it.
         last = self._log[-1] if self._log else None
         if last is not None and entry.result == last.result == DeliveryResult.DROPPED:

@@ -48,9 +48,9 @@ _log = logging.getLogger(__name__)
 
 #: A longer body of a response is not read, nor one that takes more seconds: the connection closes instead.
 _MAX_BODY_BYTES, _BODY_SECONDS = 16 << 10, 1.0
-_HEADERS = {"Content-Type": "application/json", "User-Agent": "Service-Webhook/1.0"}
+_FIXED_HEADERS = {"Content-Type": "application/json", "User-Agent": "Service-Webhook/1.0"}
 #: The reason of a failure in a delivery log, for the first of these exceptions in its chain.
-_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+_FAILURE_REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (socket.gaierror, "the name has no address"),
     (ssl.SSLError, "TLS failed"),
     (TimeoutError, "timeout"),
@@ -58,9 +58,9 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (ConnectionResetError, "the connection was reset"),
 )
 
-_openssl = threading.RLock()
+_openssl_lock = threading.RLock()
 os.register_at_fork(
-    before=_openssl.acquire, after_in_parent=_openssl.release, after_in_child=_openssl.release
+    before=_openssl_lock.acquire, after_in_parent=_openssl_lock.release, after_in_child=_openssl_lock.release
 )
 
 
@@ -82,7 +82,7 @@ class HubTlsSocket(ssl.SSLSocket):
         timeout = self.gettimeout()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            with _openssl:
+            with _openssl_lock:
                 self.settimeout(0)
                 try:
                     return call()
@@ -100,9 +100,9 @@ class HubTlsSocket(ssl.SSLSocket):
             self._wait(event, deadline)
 
     def _wait(self, event: int, deadline: float | None) -> None:
-        ready = select.poll()
-        ready.register(self, event)
-        if not ready.poll(None if deadline is None else max(0.0, 1000 * (deadline - time.monotonic()))):
+        poller = select.poll()
+        poller.register(self, event)
+        if not poller.poll(None if deadline is None else max(0.0, 1000 * (deadline - time.monotonic()))):
             raise TimeoutError("the receiver has not replied in time")
 
 
@@ -114,18 +114,18 @@ class HubTlsContext(ssl.SSLContext):
     @classmethod
     def make(cls) -> "HubTlsContext":
         """Return a client context that requires a certificate with the name of the host."""
-        with _openssl:
+        with _openssl_lock:
             context = cls(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.hostname_checks_common_name = False
         return context
 
     def load_verify_locations(self, *arguments: Any, **more: Any) -> None:
-        with _openssl:
+        with _openssl_lock:
             super().load_verify_locations(*arguments, **more)
 
     def wrap_socket(self, *arguments: Any, **more: Any) -> ssl.SSLSocket:
-        with _openssl:
+        with _openssl_lock:
             connection = super().wrap_socket(*arguments, **{**more, "do_handshake_on_connect": False})
         try:
             connection.do_handshake()
@@ -162,8 +162,8 @@ def make_headers(message: WebhookMessage, secret: str | None, now: float) -> dic
     signature. `now` is epoch seconds."""
     headers = {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
     if secret is not None:
-        signed = f"{message.id}.{int(now)}.".encode() + message.body
-        digest = hmac.new(decode_secret(secret), signed, hashlib.sha256).digest()
+        signed_bytes = f"{message.id}.{int(now)}.".encode() + message.body
+        digest = hmac.new(decode_secret(secret), signed_bytes, hashlib.sha256).digest()
         headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
     return headers
 
@@ -213,10 +213,10 @@ class Sender:
         #: The address at the other end of the open connection.
         self._peer: Address | None = None
         #: A second descriptor of the connection, for `cut`.
-        self._watched: socket.socket | None = None
+        self._watched_socket: socket.socket | None = None
         self._deadline: float | None = None
         #: No attempt begins while `cut` ends the previous one.
-        self._cutting = threading.Lock()
+        self._cut_lock = threading.Lock()
 
     def send(self, message: WebhookMessage) -> AttemptResult:
         """Make one attempt to send a message, and return the result."""
@@ -247,11 +247,11 @@ class Sender:
     def cut(self, now: float) -> None:
         """End the present attempt if its deadline has passed. Other threads call this method. `now` is
         monotonic seconds."""
-        with self._cutting:
-            if self._watched is None or self._deadline is None or now < self._deadline:
+        with self._cut_lock:
+            if self._watched_socket is None or self._deadline is None or now < self._deadline:
                 return
             try:
-                self._watched.shutdown(socket.SHUT_RDWR)
+                self._watched_socket.shutdown(socket.SHUT_RDWR)
             except OSError as error:
                 _log.debug("the connection to a webhook receiver is already closed: %s", error)
 
@@ -259,11 +259,11 @@ class Sender:
         """Close the connection. The next attempt opens a new connection."""
         self._pool = self._peer = None
         self._adapter.close()
-        if self._watched is not None:
-            self._watched.close()
+        if self._watched_socket is not None:
+            self._watched_socket.close()
 
     def _set_deadline(self, deadline: float | None) -> None:
-        with self._cutting:
+        with self._cut_lock:
             self._deadline = deadline
 
     def _post(self, message: WebhookMessage) -> BaseHTTPResponse:
@@ -280,7 +280,7 @@ class Sender:
             self._path,
             body=message.body,
             headers={
-                **_HEADERS,
+                **_FIXED_HEADERS,
                 "Content-Length": str(len(message.body)),
                 **make_headers(message, self.secret, time.time()),
             },
@@ -319,17 +319,17 @@ class Sender:
 
     def _connect(self, host: str, port: int) -> socket.socket:
         connection, self._peer = connect(host, port, TIMEOUT, self._denied)
-        if self._watched is not None:
-            self._watched.close()
+        if self._watched_socket is not None:
+            self._watched_socket.close()
         # TLS takes over the descriptor of the socket. The duplicate stays valid.
-        self._watched = connection.dup()
+        self._watched_socket = connection.dup()
         return connection
 
 
 def _find_reason(failure: BaseException | None) -> str:
     """Return the reason of a failure for the delivery log. The reason contains no text of a library."""
     while failure is not None:
-        for kind, reason in _REASONS:
+        for kind, reason in _FAILURE_REASONS:
             if isinstance(failure, kind):
                 return reason
         failure = failure.__cause__ or failure.__context__
@@ -343,17 +343,17 @@ def connect(
     address. `timeout` is in seconds, for all addresses together. Raises OSError and Denied."""
     deadline = time.monotonic() + timeout
     failure: OSError = OSError("the name has no address")
-    for family, kind, protocol, _, place in _resolve(host, port, timeout):
-        address = ip_address(str(place[0]).partition("%")[0])
+    for family, kind, protocol, _, socket_address in _resolve(host, port, timeout):
+        address = ip_address(str(socket_address[0]).partition("%")[0])
         check_address(address, denied())
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining_seconds = deadline - time.monotonic()
+        if remaining_seconds <= 0:
             raise TimeoutError("no address took a connection in time")
         connection = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
         try:
-            connection.settimeout(left)
+            connection.settimeout(remaining_seconds)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.connect(place)
+            connection.connect(socket_address)
         except OSError as error:
             connection.close()
             failure = error
@@ -366,19 +366,19 @@ def _resolve(host: str, port: int, timeout: float) -> list[Any]:
     """Call getaddrinfo with a timeout in seconds; getaddrinfo itself has none. Raises OSError."""
     if parse_literal(host) is not None:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
+    results: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
 
-    def look() -> None:
+    def resolve_name() -> None:
         try:
-            found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            results.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except OSError as error:
-            found.put(error)
+            results.put(error)
         except UnicodeError as error:
-            found.put(OSError(str(error)))
+            results.put(OSError(str(error)))
 
-    threading.Thread(target=look, daemon=True).start()
+    threading.Thread(target=resolve_name, daemon=True).start()
     try:
-        result = found.get(timeout=timeout)
+        result = results.get(timeout=timeout)
     except queue.Empty:
         raise TimeoutError("no answer from the name servers in time") from None
     if isinstance(result, OSError):

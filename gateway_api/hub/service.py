@@ -45,7 +45,7 @@ from gateway_contract.version import PRODUCT, VERSION
 #: Registered webhooks. The configuration has a limit of its own for declared ones.
 MAX_WEBHOOKS = 100
 #: Seconds between two checks of the deadlines of attempts.
-_WATCH_SECONDS = 0.25
+_DEADLINE_CHECK_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Registry:
         with self._lock:
             queues = [entry.queue for entry in self._entries.values()]
             paused = sum(queue.paused_until is not None for queue in queues)
-            counts = _add_up([self._removed_counts, *(queue.counts for queue in queues)])
+            counts = _sum_counts([self._removed_counts, *(queue.counts for queue in queues)])
             return wire.WebhookCounts(len(queues), paused, sum(map(len, queues)), **vars(counts))
 
     def list_webhooks(self, _: wire.ListWebhooks) -> wire.WebhooksReply:
@@ -169,7 +169,7 @@ class Registry:
     def watch(self) -> None:
         """End attempts whose deadline has passed. Never returns."""
         while True:
-            time.sleep(_WATCH_SECONDS)
+            time.sleep(_DEADLINE_CHECK_SECONDS)
             with self._lock:
                 senders = list(self._senders)
             for sender in senders:
@@ -193,7 +193,7 @@ class Registry:
         del self._entries[entry.webhook.id]
         # Before it is counted: otherwise an attempt that ends in between would be in no sum.
         entry.queue.close()
-        self._removed_counts = _add_up([self._removed_counts, entry.queue.counts])
+        self._removed_counts = _sum_counts([self._removed_counts, entry.queue.counts])
 
     def _deliver(self, queue: DeliveryQueue, sender: Sender) -> None:
         try:
@@ -231,7 +231,7 @@ def _make_path(url: str) -> str:
     )
 
 
-def _add_up(counts: list[MessageCounts]) -> MessageCounts:
+def _sum_counts(counts: list[MessageCounts]) -> MessageCounts:
     return MessageCounts(
         *(sum(getattr(one, field.name) for one in counts) for field in fields(MessageCounts))
     )
@@ -317,16 +317,16 @@ def give_up_sockets(kept: Iterable[int]) -> None:
     sockets are not closed: their Python objects would later close the same descriptor numbers again, when
     other files have these numbers."""
     # Under systemd, standard output and standard error are sockets.
-    stay = {0, 1, 2, *kept}
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    kept_descriptors = {0, 1, 2, *kept}
+    null_device = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for entry in list(Path("/proc/self/fd").iterdir()):
         descriptor = int(entry.name)
         try:
-            if descriptor not in stay and stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                os.dup2(nothing, descriptor, inheritable=False)
+            if descriptor not in kept_descriptors and stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.dup2(null_device, descriptor, inheritable=False)
         except OSError as error:
             # The descriptor of the folder itself is closed by now.
             LOG.debug(
                 "cannot replace the inherited descriptor %d, it may be closed already: %s", descriptor, error
             )
-    os.close(nothing)
+    os.close(null_device)

@@ -202,7 +202,7 @@ def test_counted_requests_are_written_at_most_every_two_seconds() -> None:
         waits.append(wait)
         return threading.Timer(600, act)
 
-    counter = RequestCounter(Written(), Here(), SIZE, clock=lambda: now, later=later)
+    counter = RequestCounter(Written(), Here(), SIZE, clock=lambda: now, make_timer=later)
     for _ in range(3):
         counter.add(stranger())
     counter.write()
@@ -235,7 +235,7 @@ def test_the_log_has_the_number_of_requests_that_differ_too_much_to_be_counted(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     trail = AuditDatabase(tmp_path, "strangers", SIZE)
-    counter = RequestCounter(trail, Here(), 10_000, later=lambda wait, act: threading.Timer(600, act))
+    counter = RequestCounter(trail, Here(), 10_000, make_timer=lambda wait, act: threading.Timer(600, act))
     for number in range(100):
         counter.add(stranger(request_id=str(number), address=str(number)))
     counter.write()

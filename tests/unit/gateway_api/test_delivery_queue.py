@@ -118,7 +118,7 @@ def rests(queue: Alone, offered: int) -> bool:
     """Whether nothing is due, and no attempt under way, of so many messages that were offered."""
     with queue.backlog.lock:
         first = queue._peek()
-        due = first is not None and first.due <= queue._clock()
+        due = first is not None and first.due_at <= queue._clock()
     counts = queue.counts
     return not due and len(queue) + counts.delivered + counts.skipped + counts.dropped == offered
 
@@ -295,7 +295,7 @@ def test_what_waits_for_a_retry_is_dropped_where_it_is_more_than_what_is_new() -
         assert queue.read_log()[0].message_id in ("life-1", "life-2")
         assert queue.read_log()[0].attempt == 1
         # The new one is still there, and not among those that made room.
-        assert queue.place == 18_000
+        assert queue.position == 18_000
 
 
 # Receivers that fail in a row

@@ -66,7 +66,7 @@ def test_a_session_has_its_networks_as_text(past: History) -> None:
 def test_a_text_that_means_many_names_finds_the_newest(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_MAX_NUMBERS", 0)
+    monkeypatch.setattr(database, "_MAX_LISTED_NUMBERS", 0)
     assert [past.ids(search=text) for text in ("ann@", "ab:01")] == [[4, 1], [4, 1]]
 
 
@@ -99,7 +99,7 @@ def test_a_whole_list_that_is_too_large_is_refused(past: History, monkeypatch: p
 def test_a_search_over_its_time_is_refused_with_what_to_do(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_STEPS_PER_LOOK", 1)
+    monkeypatch.setattr(reader, "_STEPS_PER_CLOCK_CHECK", 1)
     monkeypatch.setattr(reader, "DEADLINE", 0.0)
     with pytest.raises(SearchTooLong, match="narrow it to a subscriber"):
         Reader(past.path, Here()).search(find_sessions, HistoryFilter(), None)

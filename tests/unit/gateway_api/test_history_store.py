@@ -191,7 +191,7 @@ def test_the_log_is_emptied_behind_the_readers_of_now_and_another_writer_that_co
     monkeypatch.setattr(past.store, "_connection", SimpleNamespace(log_bytes=1, empty_log=empty_log))
     monkeypatch.setattr(past.store, "_log_bytes", 0)
     past.store._bound_log()
-    readers = database._READERS_MS
+    readers = database._READER_WAIT_MS
     assert waits == [readers, database._OTHER_WRITER_SECONDS, readers, readers]
     assert next(replies, None) is None
 

@@ -487,7 +487,7 @@ def test_failures_in_both_workers_add_up(
 def test_a_worker_without_a_ledger_counts_the_newest_of_very_many_clients(
     tmp_path: Path, ledger: Ledger, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway_api.auth.login._MAX_UNSAVED", 100)
+    monkeypatch.setattr("gateway_api.auth.login._MAX_UNSAVED_CLIENTS", 100)
     throttle = throttle_of(ledger, clock)
     lose(tmp_path / "ledger.sqlite")
     for number in (*[0] * 5, *range(1, 101)):
