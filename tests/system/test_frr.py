@@ -355,8 +355,8 @@ def test_a_new_configuration_takes_effect_and_keeps_the_neighbor(pair: Pair) -> 
     configuration = FrrConfiguration(pair.near, limits(PATIENCE))
     configuration.apply(NEAR)
     assert configuration.apply(text) == FrrDifference(
-        removed=(f"router bgp 65001\n no neighbor {NEIGHBOR} description core 8",),
-        added=(f"router bgp 65001\n neighbor {NEIGHBOR} description core 9",),
+        removed_commands=(f"router bgp 65001\n no neighbor {NEIGHBOR} description core 8",),
+        added_commands=(f"router bgp 65001\n neighbor {NEIGHBOR} description core 9",),
     )
     found = neighbor(pair)
     assert (found["desc"], found["state"]) == ("core 9", "Established")

@@ -100,8 +100,8 @@ OUTPUT_10 = OUTPUT_8.replace(b"core 8\n", b"core 8\nexit\n").replace(b"kernel\n"
 @pytest.mark.parametrize("output", [OUTPUT_8, OUTPUT_10])
 def test_a_difference_has_commands_with_their_context_and_nothing_of_vtysh(output: bytes) -> None:
     assert difference(EndedProgram(0, output, b"")) == FrrDifference(
-        removed=("router bgp 65001\n no neighbor 10.0.0.2 description core 8",),
-        added=("router bgp 65001\n address-family ipv4 unicast\n  redistribute kernel",),
+        removed_commands=("router bgp 65001\n no neighbor 10.0.0.2 description core 8",),
+        added_commands=("router bgp 65001\n address-family ipv4 unicast\n  redistribute kernel",),
     )
     assert difference(EndedProgram(0, b"", b"")) == FrrDifference()
 

@@ -293,11 +293,11 @@ class FrrDifference:
     """Difference between the running configuration of FRR and a new configuration: the commands to remove and
     to add. A command has one or more lines."""
 
-    removed: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
+    removed_commands: tuple[str, ...] = ()
+    added_commands: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.removed or self.added)
+        return bool(self.removed_commands or self.added_commands)
 
 
 class FrrConfiguration:
@@ -321,7 +321,9 @@ class FrrConfiguration:
         with _write_draft(self._folders, gateway_part.merge(before)) as draft:
             changes = self._compare(draft, text)
             if foreign_commands := [
-                each for each in (*changes.removed, *changes.added) if not gateway_part.is_own(each)
+                each
+                for each in (*changes.removed_commands, *changes.added_commands)
+                if not gateway_part.is_own(each)
             ]:
                 line = hide_secret(_make_printable(foreign_commands[0]))
                 raise FrrUnavailable(_APPLY_STEP, f"frr-reload.py would change {line} too")
@@ -364,14 +366,14 @@ class FrrConfiguration:
                 break
         if left:
             # An addition tells more than what it replaces.
-            command = (left.added or left.removed)[0].splitlines()[-1]
+            command = (left.added_commands or left.removed_commands)[0].splitlines()[-1]
             reason = "it has no effect, or the daemon that it is for does not run"
             raise refusal or _make_refusal(reason, command, text)
 
     def _remove_secrets(self, draft: Path, left: FrrDifference) -> None:
         """Remove the lines with a secret by a command file for vtysh. frr-reload.py would pass each removed
         line on a command line, which every user of the machine can read."""
-        lines = [f"{command}\n" for command in left.removed if hide_secret(command) != command]
+        lines = [f"{command}\n" for command in left.removed_commands if hide_secret(command) != command]
         if not lines:
             return
         file = draft.with_name("secrets.conf")

@@ -301,32 +301,33 @@ class PppdJournal:
                 lines[line.pid].append(line.text)
         return lines
 
-    def read_lines(self, place: str) -> list[LogLine]:
+    def read_lines(self, start_option: str) -> list[LogLine]:
         """Return the log lines of all processes, oldest first. If there are more than _MAX_LOG_LINES lines,
-        only the newest lines are returned. `place` is the `journalctl` option for the start position."""
-        arguments = [place, f"--lines={_MAX_LOG_LINES}", "--output-fields=MESSAGE,_PID,_CMDLINE"]
+        only the newest lines are returned. `start_option` is the `journalctl` option for the start
+        position."""
+        arguments = [start_option, f"--lines={_MAX_LOG_LINES}", "--output-fields=MESSAGE,_PID,_CMDLINE"]
         found = self._read(arguments, _MAX_LOG_LINES)
         if len(found) == _MAX_LOG_LINES:
             _log.warning("pppd logs faster than the core reads: some failed sign-ons may be missing")
         return found
 
     def _read_last_lines(self, since: Mapping[int, float]) -> list[LogLine]:
-        most = _MAX_LINES_PER_PROCESS * len(since)
-        arguments = [f"--lines={most}", "--output-fields=MESSAGE,_PID"]
+        max_lines = _MAX_LINES_PER_PROCESS * len(since)
+        arguments = [f"--lines={max_lines}", "--output-fields=MESSAGE,_PID"]
         arguments += [
             f"--since=@{int(min(since.values())) - _CLOCK_TOLERANCE_SECONDS}",
             *(f"_PID={pid}" for pid in since),
         ]
-        return self._read(arguments, most, since)
+        return self._read(arguments, max_lines, since)
 
     def _read(
-        self, arguments: Sequence[str], most: int, processes: Container[int] | None = None
+        self, arguments: Sequence[str], max_lines: int, processes: Container[int] | None = None
     ) -> list[LogLine]:
-        """Return at most `most` log lines of pppd, oldest first. `processes` are the ids of the processes, or
-        None for all processes."""
+        """Return at most `max_lines` log lines of pppd, oldest first. `processes` are the ids of the
+        processes, or None for all processes."""
         command = [*self._journalctl, "--quiet", "--no-pager", "--output=json", "SYSLOG_IDENTIFIER=pppd"]
         try:
-            ended = run([*command, *arguments], seconds=self._seconds, max_bytes=most * _MAX_LINE_BYTES)
+            ended = run([*command, *arguments], seconds=self._seconds, max_bytes=max_lines * _MAX_LINE_BYTES)
         except ProgramFailed as error:
             raise SourceUnavailable(f"cannot read the journal: {error}") from error
         if ended.status:
@@ -365,16 +366,16 @@ class PppdFailures:
     def __init__(self, name: str, journal: PppdJournal, since: float) -> None:
         self.name = name
         self._journal = journal
-        self._place = f"--since=@{int(since)}"
+        self._start_option = f"--since=@{int(since)}"
         #: Ids of processes that have waited for a RADIUS server in vain.
         self._waiting_pids: set[int] = set()
 
     def read(self) -> list[SourceFailure]:
         """Return the failed sign-ons since the previous call. Raises SourceUnavailable if the journal cannot
         be read."""
-        lines = self._journal.read_lines(self._place)
+        lines = self._journal.read_lines(self._start_option)
         if lines:
-            self._place = f"--after-cursor={lines[-1].cursor}"
+            self._start_option = f"--after-cursor={lines[-1].cursor}"
         return [failure for line in lines for failure in self._find_failure(line)]
 
     def _find_failure(self, line: LogLine) -> Iterator[SourceFailure]:

@@ -149,7 +149,7 @@ class DhcpGuard(OwnTable):
 
     def _renew(self) -> None:
         self._max_leases = self._demux.max_leases_per_vlan
-        self._load(removes=True, max_leases=self._max_leases)
+        self._load(remove_first=True, max_leases=self._max_leases)
         self._elements = set()
         self._load_elements(self._list_elements())
 

@@ -48,7 +48,7 @@ class ArpLimit(OwnTable):
         super().__init__(ARP_TABLE, wall, nft)
 
     def _renew(self) -> None:
-        self._load(removes=True, subscriber_group=SUBSCRIBER_GROUP)
+        self._load(remove_first=True, subscriber_group=SUBSCRIBER_GROUP)
 
 
 def _list_devices(trunk: str) -> list[str]:
@@ -157,7 +157,7 @@ class Firewall(OwnTable):
             return
         before, self._policy = self._policy, policy
         self._former = self._find_former_trunks(policy, frozenset() if before is None else before.trunks)
-        self._load_rules(removes=False)
+        self._load_rules(remove_first=False)
 
     def _check(self) -> None:
         if self._policy is None:
@@ -167,19 +167,19 @@ class Firewall(OwnTable):
         if not is_intact:
             self._repair()
         elif former != self._former:
-            self._load_rules(removes=False)
+            self._load_rules(remove_first=False)
 
     def _renew(self) -> None:
         # Another program may have changed what a load leaves as it is, such as the hook of a chain.
-        self._load_rules(removes=True)
+        self._load_rules(remove_first=True)
 
-    def _load_rules(self, *, removes: bool) -> None:
+    def _load_rules(self, *, remove_first: bool) -> None:
         policy = self._policy
         assert policy is not None  # noqa: S101 - the callers see to it
         # The device of a trunk may look like a VLAN of another one: the longest name counts.
         trunks = sorted(policy.trunks | (self._former or frozenset()), key=lambda name: (-len(name), name))
         self._load(
-            removes=removes,
+            remove_first=remove_first,
             trunks=trunks,
             list_devices=_list_devices,
             make_label=_make_counter_label,

@@ -167,11 +167,11 @@ class OwnTable(ABC):
             self.fault_register.set_faults(None, {self._part: error})
         self.fault_register.report()
 
-    def _load(self, *, removes: bool, **context: object) -> None:
-        """Load the table from its template. If `removes`, the existing table is removed first, in the same
-        transaction."""
+    def _load(self, *, remove_first: bool, **context: object) -> None:
+        """Load the table from its template. If `remove_first`, the existing table is removed first, in the
+        same transaction."""
         self._loaded = None
-        self._run((self._removal if removes else "") + self._template.render(context))
+        self._run((self._removal if remove_first else "") + self._template.render(context))
         self._loaded = self._read()
 
     def _run(self, commands: str) -> None:

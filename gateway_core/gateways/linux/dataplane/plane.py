@@ -233,8 +233,8 @@ class DataPlane:
         with self._lock:
             if state.revision != self._revision:
                 return None
-            pool = routes.add_pool_routes(self._list_pool_routes(), state.routes.own)
-            steering = self._steering.repair(state.rules, state.routes.own)
+            pool = routes.add_pool_routes(self._list_pool_routes(), state.routes.own_routes)
+            steering = self._steering.repair(state.rules, state.routes.own_routes)
             return Outcome(pool.changed + steering.changed, {**pool.failed, **steering.failed})
 
     def has_differences(
@@ -282,7 +282,7 @@ class DataPlane:
         with self._lock:
             if state.revision != self._revision:
                 return []
-            surplus = routes.find_surplus(state.routes.own, expected | self._list_common_routes())
+            surplus = routes.find_surplus(state.routes.own_routes, expected | self._list_common_routes())
             removed_routes = self._routes.remove(surplus)
             removed_devices = self._shaper.remove_surplus(state.links, state.qdiscs, self._owners.keys())
             return [*map(routes.format_destination, removed_routes), *removed_devices]

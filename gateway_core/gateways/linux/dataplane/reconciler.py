@@ -113,15 +113,15 @@ class Comparison:
         present: Mapping[int, WantedSession],
         applied: Mapping[int, WantedSession],
         changed: frozenset[Changed],
-        shaped: Set[int],
-        faulty: Sequence[int | None],
+        shaped_indexes: Set[int],
+        faulty_ids: Sequence[int | None],
     ) -> Differences:
         """Compare the `present` sessions with the last reading of the kernel. `applied` is the state applied
-        before, by session id. `changed` are the parts that the last reading has read again. `shaped` are the
-        indexes of devices whose qdiscs changed. `faulty` are the ids of sessions with a fault: at most
-        _MAX_RETRIES_PER_SWEEP of these sessions are repaired again. Raises KernelError."""
-        retried, due = set(faulty[:_MAX_RETRIES_PER_SWEEP]), self._select_due(present, shaped)
-        faulty_set = set(faulty)
+        before, by session id. `changed` are the parts that the last reading has read again. `shaped_indexes`
+        are the indexes of devices whose qdiscs changed. `faulty_ids` are the ids of sessions with a fault: at
+        most _MAX_RETRIES_PER_SWEEP of these sessions are repaired again. Raises KernelError."""
+        retried, due = set(faulty_ids[:_MAX_RETRIES_PER_SWEEP]), self._select_due(present, shaped_indexes)
+        faulty_set = set(faulty_ids)
         is_quiet = not (changed or faulty_set or self._is_lacking) and present == applied
         sessions_to_apply: list[tuple[WantedSession, WantedSession | None]] = []
         missing: dict[int, tuple[PlanePart, str]] = {}
@@ -156,16 +156,16 @@ class Comparison:
     def _list_routes(self, wanted: WantedSession, link: LinkEntry | None) -> list[FibEntry]:
         return [] if link is None else [route for _, route in self._plane.list_routes(wanted, link.ifindex)]
 
-    def _select_due(self, present: Mapping[int, WantedSession], shaped: Set[int]) -> set[int]:
+    def _select_due(self, present: Mapping[int, WantedSession], shaped_indexes: Set[int]) -> set[int]:
         """Return the ids of the sessions whose rates and redirect are compared now: the next sessions of the
-        round, and sessions whose device index is in `shaped`."""
+        round, and sessions whose device index is in `shaped_indexes`."""
         now = self._now()
         number = min(len(present), int(len(present) * (now - self._stopped_at) / _ROUND_SECONDS) + 1)
         start = self._position % (len(present) or 1)
         due = set(islice(chain(present, present), start, start + number))
         self._position, self._stopped_at = start + number, now
-        if shaped:
-            names = {name for name, link in self.state.links.items() if link.ifindex in shaped}
+        if shaped_indexes:
+            names = {name for name, link in self.state.links.items() if link.ifindex in shaped_indexes}
             due.update(id for id, wanted in present.items() if wanted.device in names or wanted.ifb in names)
         return due
 
@@ -283,8 +283,8 @@ class Reconciler:
         # routes of a session that is not among those present would be surplus.
         self._apply_changed()
         began = self._now()
-        faulty = self.fault_register.list_faulty_sessions()
-        differences = self._comparison.compare(present, applied, changed, self._take_shaped(), faulty)
+        faulty_ids = self.fault_register.list_faulty_sessions()
+        differences = self._comparison.compare(present, applied, changed, self._take_shaped(), faulty_ids)
         seconds += self._now() - began
         self._handle_missing_devices(differences.missing, started, is_fresh)
         self._repair_common(self._comparison.state)

@@ -35,25 +35,27 @@ _DEFAULT_NETWORK = IPv4Network("0.0.0.0/0")
 class RouteState(NamedTuple):
     """Routes in the kernel that may belong to sessions."""
 
-    #: Those that the core added.
-    own: Set[FibEntry]
-    #: Those of others in the main table: the index of the device, by destination and its length. Of several
-    #: routes to one, the first, by which the kernel sends: two PPPoE sessions with one address have two.
-    others: Mapping[tuple[bytes, int], int]
+    #: Routes that the core added.
+    own_routes: Set[FibEntry]
+    #: Routes that other programs or the kernel added to the main table: the device index by destination and
+    #: prefix length. If a destination has several routes, as two PPPoE sessions with one address have, the
+    #: first route counts, because the kernel uses it.
+    foreign_devices: Mapping[tuple[bytes, int], int]
 
     @classmethod
-    def of(cls, own: Set[FibEntry], others: Iterable[FibEntry]) -> "RouteState":
+    def of(cls, own_routes: Set[FibEntry], foreign_routes: Iterable[FibEntry]) -> "RouteState":
         devices: dict[tuple[bytes, int], int] = {}
-        for entry in others:
+        for entry in foreign_routes:
             if entry.table == MAIN_TABLE:
                 devices.setdefault((entry.destination, entry.length), entry.ifindex)
-        return cls(own, devices)
+        return cls(own_routes, devices)
 
     def has(self, route: FibEntry) -> bool:
         """Return True if the kernel has the route. A route that another program added to the main table
         counts if its destination and device are the same."""
-        return route in self.own or (
-            route.table == MAIN_TABLE and self.others.get((route.destination, route.length)) == route.ifindex
+        return route in self.own_routes or (
+            route.table == MAIN_TABLE
+            and self.foreign_devices.get((route.destination, route.length)) == route.ifindex
         )
 
 
