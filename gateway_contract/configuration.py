@@ -34,7 +34,7 @@ from msgspec import Meta
 from gateway_contract.base.logs import MASK, is_secret, mask_text
 from gateway_contract.base.receivers import check_secret, check_url
 from gateway_contract.base.texts import Segments, format_path, parse_path, parse_rate
-from gateway_contract.base.vlan_names import MAX_INTERFACE_NAME_LENGTH, name_prefixes
+from gateway_contract.base.vlan_names import MAX_INTERFACE_NAME_LENGTH, list_name_prefixes
 from gateway_contract.contract import about
 from gateway_contract.core.configuration import Role
 from gateway_contract.core.network import OVERHEAD_PROFILES
@@ -748,11 +748,11 @@ class Demux(Section):
         ),
     ] = False
 
-    def name_prefixes(self, trunk: str, profiles: Iterable[VlanProfile] | None = None) -> Iterator[str]:
+    def list_name_prefixes(self, trunk: str, profiles: Iterable[VlanProfile] | None = None) -> Iterator[str]:
         """Return the name prefixes of a trunk's VLAN devices (the part before the tags), for the given
         profiles or for all."""
         chosen = self.vlan_profiles if profiles is None else profiles
-        return name_prefixes(trunk, [profile.last_tags for profile in chosen])
+        return list_name_prefixes(trunk, [profile.last_tags for profile in chosen])
 
     def profiles_of(self, session_type: str) -> Iterator[VlanProfile]:
         return (profile for profile in self.vlan_profiles if profile.type == session_type)

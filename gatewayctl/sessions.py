@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import click
 
-from gateway_contract.base.search import Kind, split_kind
+from gateway_contract.base.search import Kind, split_prefix
 from gateway_contract.base.texts import parse_ip, parse_mac, parse_numeric_id
 from gateway_contract.core.sessions import SessionSummary, SessionTypeFilter
 from gatewayctl.client.gateway import Record, RemoteGateway
@@ -116,7 +116,7 @@ class Target:
 def parse_target(text: str) -> Target:
     """Return the target that a text names. A username that begins with a prefix such as `ip:` must be typed
     as `user:ip:x`. Raises ValueError with the broken rule."""
-    kind, rest = split_kind(text)
+    kind, rest = split_prefix(text)
     if kind is not None:
         return Target(text, {kind: _PARSER_BY_KIND[kind](rest)})
     meanings: dict[Kind, str] = {}
@@ -141,7 +141,7 @@ class TargetType(GatewayWords):
 
 
 def _list_targets(gateway: RemoteGateway, incomplete: str) -> list[tuple[str, str]]:
-    typed_kind, typed = split_kind(incomplete)
+    typed_kind, typed = split_prefix(incomplete)
     kind = typed_kind or (Kind.ID if not typed or typed.isdecimal() else Kind.USER)
     # A search does not find the beginning of an id or address.
     query = {"search": incomplete} if typed and kind is Kind.USER else {}

@@ -42,8 +42,8 @@ from gateway_contract.base import databases, durable
 from gateway_contract.base.databases import DatabaseFile
 from gateway_contract.base.errors import AuditUnavailable, CoreLacksMethod, ListTooLarge
 from gateway_contract.base.logs import LOG
-from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
-from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.base.pages import FoundPage, decode_numeric_cursor, encode_cursor
+from gateway_contract.base.process import ThreadPool, run_on_thread
 from gateway_contract.contract import MAX_LIMIT, Page
 from gateway_contract.core.configuration import ChangeRecord, ChangesReply, ListChanges, ResolveCalls
 from gateway_contract.core_client import CoreClient
@@ -392,7 +392,7 @@ class BatchWriter:
         # Before the write: if this writer is stopped, the next one must not write the records again.
         batch.is_taken = True
         try:
-            on_thread(self._pool, self._trail.append, batch.records)
+            run_on_thread(self._pool, self._trail.append, batch.records)
             batch.failure = None
         except Exception as error:  # noqa: BLE001 - raised in each `add`
             batch.failure = error
@@ -454,7 +454,7 @@ class RequestCounter:
             reason: object = "too many different requests in a short time"
             try:
                 if waiting:
-                    on_thread(self._pool, self._trail.count, waiting)
+                    run_on_thread(self._pool, self._trail.count, waiting)
             except (OSError, sqlite3.Error) as error:
                 discarded_count += sum(each.count for each in waiting)
                 reason = error
@@ -537,7 +537,7 @@ class AuditLog:
 
     def _on_thread(self, verb: str, function: Callable[..., T], *arguments: Any) -> T:
         try:
-            return on_thread(self._pool, function, *arguments)
+            return run_on_thread(self._pool, function, *arguments)
         except (OSError, sqlite3.Error) as error:
             raise AuditUnavailable(verb, error) from error
 
@@ -575,7 +575,7 @@ def _read(trails: Sequence[AuditDatabase], wanted: Filter, page: Page | None) ->
     limit = MAX_LIMIT if page is None else page.limit
     start: Sequence[int | None] = [None] * len(trails)
     if page is not None and page.cursor is not None:
-        start = decode_numbers(page.cursor, len(trails))
+        start = decode_numeric_cursor(page.cursor, len(trails))
     reached: list[int] = []
     records: list[msgspec.Raw] = []
     with ExitStack() as opened:

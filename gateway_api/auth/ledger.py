@@ -25,7 +25,7 @@ import msgspec
 from gateway_contract.base import databases, durable
 from gateway_contract.base.databases import DatabaseFile
 from gateway_contract.base.errors import LedgerUnavailable
-from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.base.process import ThreadPool, run_on_thread
 
 T = TypeVar("T")
 
@@ -275,12 +275,12 @@ class Ledger:
         method returns."""
         with self._writing:
             try:
-                return on_thread(self._pool, work, self._get_synced_connection())
+                return run_on_thread(self._pool, work, self._get_synced_connection())
             except sqlite3.DatabaseError as error:
                 if databases.get_result_code(error) not in _REOPEN_ERROR_CODES:
                     raise
             _, synced = self._open()
-            return on_thread(self._pool, work, synced)
+            return run_on_thread(self._pool, work, synced)
 
     def close(self) -> None:
         """Close the connections. The next use of the ledger opens them again."""

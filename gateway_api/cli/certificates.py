@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from gateway_contract.base import durable
-from gateway_contract.base.certificate import is_self_signed, read_end
+from gateway_contract.base.certificate import is_self_signed, read_expiry
 from gateway_contract.base.errors import GatewayApiError
 
 #: Validity in days: the limit of browsers (CA/Browser Forum, Baseline Requirements 6.3.2) minus one day.
@@ -47,7 +47,7 @@ def ensure(certificate: Path, key: Path, name: str) -> bool:
 def renew(certificate: Path, key: Path, name: str) -> bool:
     """Renew a certificate that this module created and that expires soon. The key stays the same. Return True
     if the certificate was renewed. Raises OpensslFailed and OSError."""
-    end = read_end(certificate)
+    end = read_expiry(certificate)
     if not is_made_here(certificate) or (end is not None and end > time.time() + _RENEWAL_SECONDS):
         return False
     _sign(certificate, key, name)

@@ -17,7 +17,7 @@ import click
 
 from gateway_api.cli import certificates
 from gateway_contract.base import durable
-from gateway_contract.base.certificate import read_end
+from gateway_contract.base.certificate import read_expiry
 from gateway_contract.base.errors import CoreAbsent, GatewayApiError
 from gateway_contract.base.texts import format_utc
 from gateway_contract.base.variables import CONFIGURATION, ETC
@@ -100,7 +100,7 @@ def renew_certificate(etc: Path) -> None:
 
 
 def _warn_of_expiry(certificate: Path) -> None:
-    end = read_end(certificate)
+    end = read_expiry(certificate)
     if end is not None and end <= time.time():
         click.echo(
             f"{certificate} expired at {format_utc(end)}: clients reject it.\n"

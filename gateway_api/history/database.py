@@ -20,7 +20,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from gateway_contract.base import databases, durable
 from gateway_contract.base.databases import DatabaseFile
-from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.base.process import ThreadPool, run_on_thread
 from gateway_contract.core.sessions import SessionEvent, SessionSummary
 from gateway_contract.history import PastSession
 
@@ -273,13 +273,13 @@ W = TypeVar("W", bound=HistoryWriter)
 def use_writer(kind: type[W], path: Path, pool: ThreadPool) -> Iterator[W]:
     """Open a writer for the block. If the file turns out to be damaged, rename the file. Raises OSError and
     sqlite3.Error."""
-    with closing(on_thread(pool, kind, path)) as writer:
+    with closing(run_on_thread(pool, kind, path)) as writer:
         try:
             yield writer
         except sqlite3.DatabaseError as error:
             # The opening reads few pages of the file, so each new attempt would fail here again.
             if databases.is_damaged(error):
-                on_thread(pool, writer.set_aside)
+                run_on_thread(pool, writer.set_aside)
             raise
 
 
@@ -327,7 +327,7 @@ def decode_network(key: bytes) -> str:
 
 def find_enclosing_keys(network: int) -> Iterator[bytes]:
     """Return the keys of an IPv6 network and of all networks that contain it. `network` is a number as in
-    `ipv6.network`."""
+    `ipv6.parse_network`."""
     length = network.bit_length() - 1
     first = (network ^ 1 << length) << _IPV6_BITS - length
     return (_make_key(first, prefix_length) for prefix_length in range(length + 1))
@@ -340,7 +340,7 @@ def _make_key(number: int, length: int) -> bytes:
 
 def find_inner_key_ranges(network: int) -> Iterator[tuple[bytes, bytes]]:
     """Return, for each longer prefix length, the first and the last key of the smaller networks inside an
-    IPv6 network. `network` is a number as in `ipv6.network`."""
+    IPv6 network. `network` is a number as in `ipv6.parse_network`."""
     length = network.bit_length() - 1
     first = (network ^ 1 << length) << _IPV6_BITS - length
     last = first | (1 << _IPV6_BITS - length) - 1

@@ -26,8 +26,8 @@ from gateway_api.history.database import connect_to_read, decode_ipv4
 from gateway_api.history.sign_ons import read_failed_sign_ons
 from gateway_contract.base.databases import get_result_code
 from gateway_contract.base.errors import HistoryUnavailable, NotFound, SearchTooLong
-from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
-from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.base.pages import FoundPage, decode_numeric_cursor, encode_cursor
+from gateway_contract.base.process import ThreadPool, run_on_thread
 from gateway_contract.base.texts import format_rate, format_utc
 from gateway_contract.base.turns import FairQueue
 from gateway_contract.contract import Page
@@ -128,7 +128,7 @@ class Reader:
         return now >= deadline
 
     def _run(self, must_end: Callable[[], bool], find: Callable[[sqlite3.Connection], T]) -> T:
-        result: T = on_thread(self._pool, _run_with_connection, self._path, must_end, find)
+        result: T = run_on_thread(self._pool, _run_with_connection, self._path, must_end, find)
         return result
 
     def _make_timeout_error(self) -> SearchTooLong:
@@ -214,7 +214,9 @@ def read_timeline(connection: sqlite3.Connection, id: int, page: Page) -> FoundP
     subscriber = connection.execute(_SELECT_SUBSCRIBER, (id,)).fetchone()
     if subscriber is None:
         raise NotFound("No such session")
-    position = _START_POSITION if page.cursor is None else decode_numbers(page.cursor, len(_START_POSITION))
+    position = (
+        _START_POSITION if page.cursor is None else decode_numeric_cursor(page.cursor, len(_START_POSITION))
+    )
     values = dict(zip(("at", "number", "kind", "sequence"), position, strict=True))
     query = values | {"username": subscriber[0], "mac": subscriber[1], "limit": page.limit + 1}
     rows = connection.execute(_SELECT_ENTRIES, query).fetchall()

@@ -24,7 +24,7 @@ from gateway_api.history.sign_ons import SignOnRecorder
 from gateway_api.history.traffic import TrafficRecorder
 from gateway_contract.base.errors import CoreLacksMethod, CoreUnavailable
 from gateway_contract.base.logs import LOG
-from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.base.process import ThreadPool, run_on_thread
 from gateway_contract.configuration import History
 from gateway_contract.contract import Page
 from gateway_contract.core.configuration import HistoryLimits
@@ -66,7 +66,7 @@ class SessionRecorder:
         """Record sessions until the core ends the stream or the file is replaced. Raises CoreUnavailable,
         OSError and sqlite3.Error."""
         with use_writer(SessionWriter, self._path, self._pool) as writer:
-            position = on_thread(self._pool, writer.read_place)
+            position = run_on_thread(self._pool, writer.read_place)
             while writer.is_current:
                 position = self._follow(writer, position)
 
@@ -79,7 +79,7 @@ class SessionRecorder:
                 return self._compare(writer, batch, after[0] == batch.boot_id)
             sequence = batch.events[-1].sequence if batch.events else position.sequence if position else 0
             position = FeedPlace(batch.boot_id, sequence, int(time.time()))
-            on_thread(self._pool, writer.add, batch.events, position)
+            run_on_thread(self._pool, writer.add, batch.events, position)
             self._trim(writer)
             if not writer.is_current:
                 break
@@ -90,15 +90,15 @@ class SessionRecorder:
         oldest event that the core still has. These events come next, and events that the history already has
         change nothing. `is_same_run` is False after a restart of the core."""
         position = FeedPlace(batch.boot_id, batch.oldest - 1, int(time.time()))
-        on_thread(self._pool, writer.begin_comparison)
+        run_on_thread(self._pool, writer.begin_comparison)
         cursor = None
         while True:
             reply = self._core.call(ListSessions(page=Page(_SESSIONS_PER_COMPARISON, cursor)))
-            on_thread(self._pool, writer.compare, reply.sessions, position.at)
+            run_on_thread(self._pool, writer.compare, reply.sessions, position.at)
             cursor = reply.next_cursor
             if cursor is None:
                 break
-        lost_count = on_thread(self._pool, writer.end_comparison, position)
+        lost_count = run_on_thread(self._pool, writer.end_comparison, position)
         if lost_count and is_same_run:
             LOG.warning("the history has a gap: %d sessions ended meanwhile, end times unknown", lost_count)
         elif lost_count:
@@ -114,7 +114,7 @@ class SessionRecorder:
         with suppress(CoreLacksMethod):
             limits = self._core.get_settings().history
         for _ in range(_MAX_REMOVALS_PER_TRIM):
-            if not on_thread(self._pool, writer.trim, limits, int(time.time())):
+            if not run_on_thread(self._pool, writer.trim, limits, int(time.time())):
                 return
         # Trim the rest after the next batch of events.
         self._trimmed_at = -_TRIM_INTERVAL_SECONDS

@@ -45,7 +45,7 @@ from gateway_api.history.database import (
 from gateway_contract.base import ipv6
 from gateway_contract.base.errors import ListTooLarge
 from gateway_contract.base.logs import LOG
-from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
+from gateway_contract.base.pages import FoundPage, decode_numeric_cursor, encode_cursor
 from gateway_contract.base.search import SearchText, parse_search
 from gateway_contract.contract import MAX_LIMIT, Page
 from gateway_contract.core.configuration import HistoryLimits
@@ -428,7 +428,7 @@ def find_sessions(
     conditions, values = _list_conditions(connection, wanted)
     if page is not None and page.cursor is not None:
         conditions.append("(started, session.number) < (?, ?)")
-        values += decode_numbers(page.cursor, 2)
+        values += decode_numeric_cursor(page.cursor, 2)
     limit = MAX_LIMIT if page is None else page.limit
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_SELECTED_COLUMNS} FROM {_JOINED_TABLES} WHERE {where} {_NEWEST_FIRST}"
@@ -515,7 +515,7 @@ def _match_address(address: str) -> Condition:
     """Return the SQL condition that a session had this address."""
     if ":" not in address:
         return "ip = ?", [encode_ipv4(address)]
-    enclosing_keys = list(find_enclosing_keys(ipv6.address(address)))
+    enclosing_keys = list(find_enclosing_keys(ipv6.parse_address(address)))
     placeholders = ", ".join("?" * len(enclosing_keys))
     return (
         f"session.number IN (SELECT session FROM network WHERE network IN ({placeholders}))",

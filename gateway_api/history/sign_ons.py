@@ -29,8 +29,8 @@ from gateway_api.history.database import (
 )
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
-from gateway_contract.base.pages import FoundPage, decode_numbers, encode_cursor
-from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.base.pages import FoundPage, decode_numeric_cursor, encode_cursor
+from gateway_contract.base.process import ThreadPool, run_on_thread
 from gateway_contract.base.search import SearchText, parse_search
 from gateway_contract.contract import Page
 from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns
@@ -143,7 +143,7 @@ class SignOnRecorder:
         """Record failed sign-ons until the core ends the stream or the file is replaced. Raises
         CoreUnavailable, OSError and sqlite3.Error."""
         with use_writer(SignOnWriter, self._path, self._pool) as writer:
-            position = on_thread(self._pool, writer.read_place) or _START_POSITION
+            position = run_on_thread(self._pool, writer.read_place) or _START_POSITION
             while writer.is_current:
                 try:
                     position = self._follow(writer, position)
@@ -165,7 +165,7 @@ class SignOnRecorder:
                 return SignOnPlace(batch.boot_id, batch.oldest - 1)
             if batch.failures:
                 position = SignOnPlace(batch.boot_id, batch.failures[-1].sequence)
-                on_thread(self._pool, writer.add, batch.failures, position)
+                run_on_thread(self._pool, writer.add, batch.failures, position)
             if not writer.is_current:
                 break
         return position
@@ -201,7 +201,7 @@ def find_failed_sign_ons(
         conditions.append(f"NOT {WRONG_FAILURE}")
     if page.cursor is not None:
         conditions.append("(began, failed.number) < (?, ?)")
-        values += decode_numbers(page.cursor, 2)
+        values += decode_numeric_cursor(page.cursor, 2)
     where = " AND ".join(conditions) or "TRUE"
     query = f"SELECT {_SELECTED_COLUMNS} FROM {_JOINED_TABLES} WHERE {where} {_NEWEST_FIRST}"
     rows = connection.execute(query, (*values, page.limit + 1)).fetchall()

@@ -11,7 +11,7 @@ import gevent
 
 from gateway_api.history.database import HistoryWriter, use_writer
 from gateway_contract.base.errors import Invalid, Problem
-from gateway_contract.base.process import ThreadPool, on_thread
+from gateway_contract.base.process import ThreadPool, run_on_thread
 from gateway_contract.contract import Page
 from gateway_contract.core.network import InterfaceStats, InterfaceType, ListInterfaces
 from gateway_contract.core.sessions import GetHealth
@@ -147,7 +147,7 @@ class TrafficRecorder:
                 sample = now.make_sample(before, int(self._clock()))
                 before = now
                 if sample is not None:
-                    on_thread(self._pool, writer.add, sample)
+                    run_on_thread(self._pool, writer.add, sample)
 
     def _read_counters(self) -> TrunkCounters:
         interfaces = self._core.call(ListInterfaces(page=_TRUNKS_PAGE)).interfaces

@@ -34,7 +34,7 @@ from gateway_api.serving.worker import (
 from gateway_api.web import counters
 from gateway_contract.base.certificate import SERVED
 from gateway_contract.base.errors import CoreAbsent, GatewayApiError
-from gateway_contract.base.process import keep_loaded
+from gateway_contract.base.process import freeze_loaded_objects
 from gateway_contract.base.variables import BadSetting, value
 
 _log = logging.getLogger("gunicorn.error")
@@ -66,7 +66,7 @@ def on_reload(server: Any) -> None:
 
 
 def when_ready(server: Any) -> None:
-    keep_loaded()
+    freeze_loaded_objects()
     # gunicorn calls this function at a start, not at a reload: the hub must not start twice.
     try:
         hub.start(Settings.from_environment(os.environ), partial(_has_all_workers, weakref.ref(server)))

@@ -29,7 +29,7 @@ from gateway_api.web.routes import (
     token_profile,
 )
 from gateway_api.web.services import EXTENSION_NAME, UserServices, WorkerServices
-from gateway_contract.base.process import keep_loaded, return_large_objects
+from gateway_contract.base.process import freeze_loaded_objects, return_large_objects
 
 #: `etc/routes.txt` lists their routes, with the access to each.
 BLUEPRINTS: dict[Profile, tuple[Blueprint, ...]] = {
@@ -110,7 +110,7 @@ def make_openapi() -> pages.Asset:
 
 def make_users_app() -> Application:
     """Return the application of the profile USERS. gunicorn calls this function in each worker."""
-    keep_loaded()
+    freeze_loaded_objects()
     return_large_objects()
     settings = Settings.from_environment(os.environ, USERS)
     user_services = UserServices(settings)
@@ -121,7 +121,7 @@ def make_users_app() -> Application:
 
 def make_token_app() -> Application:
     """Return the application of the profile TOKEN. gunicorn calls this function in each worker."""
-    keep_loaded()
+    freeze_loaded_objects()
     return_large_objects()
     return create_app(WorkerServices(Settings.from_environment(os.environ, TOKEN)))
 

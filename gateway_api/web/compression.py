@@ -17,7 +17,7 @@ from flask import Response, request
 from gevent.lock import BoundedSemaphore
 from werkzeug.http import parse_accept_header
 
-from gateway_contract.base.process import on_thread
+from gateway_contract.base.process import run_on_thread
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -84,7 +84,7 @@ class Compressor:
         if not self._semaphore.acquire(timeout=MAX_WAIT_SECONDS):
             return plain
         try:
-            return Body(on_thread(self._thread, encode, plain.data), coding)
+            return Body(run_on_thread(self._thread, encode, plain.data), coding)
         finally:
             self._semaphore.release()
 

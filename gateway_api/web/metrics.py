@@ -26,7 +26,7 @@ from gateway_api.web.operation import make_path_template
 from gateway_api.web.request import get_request, make_log_extra
 from gateway_api.web.services import UserServices
 from gateway_contract.base.errors import CoreUnavailable, HubUnavailable
-from gateway_contract.base.process import on_thread
+from gateway_contract.base.process import run_on_thread
 from gateway_contract.core.health import Dependency
 from gateway_contract.core.sessions import GetStatistics, Statistics
 from gateway_contract.core_client import CoreClient
@@ -106,7 +106,7 @@ def install(app: Flask, user_services: UserServices) -> None:
         # On a thread, so that the event loop continues.
         try:
             counter_text: str
-            counter_text, _ = on_thread(pool, exporter.generate_metrics)
+            counter_text, _ = run_on_thread(pool, exporter.generate_metrics)
         except (OSError, ValueError) as error:
             # The folder does not exist, or a new worker has just taken over a file.
             _log.error(

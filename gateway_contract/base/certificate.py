@@ -31,7 +31,7 @@ class _Element(NamedTuple):
     value: bytes
 
 
-def read_end(certificate: Path) -> float | None:
+def read_expiry(certificate: Path) -> float | None:
     """Return the time at which the first certificate in a PEM file expires, in epoch seconds, or None if the
     file cannot be read."""
     try:
@@ -78,7 +78,7 @@ class ServedPair:
             raise
         _close_all(self._copies)
         self._copies = copies
-        self.end = read_end(certificate)
+        self.end = read_expiry(certificate)
         self.is_former = False
 
     def load_into(self, context: ssl.SSLContext) -> None:

@@ -25,7 +25,12 @@ class Invalid(GatewayApiError):
     def __init__(self, *problems: Problem) -> None:
         #: There is at least one problem.
         self.problems = problems
-        super().__init__("; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in problems))
+        super().__init__(
+            "; ".join(
+                f"{problem.path}: {problem.message}" if problem.path else problem.message
+                for problem in problems
+            )
+        )
 
 
 class NotFound(GatewayApiError):

@@ -163,15 +163,15 @@ def _iterate_problems(messages: Mapping[Any, Any], data: Any, above: str = "") -
     order of the schema."""
     # marshmallow finds unknown fields in a set, whose order changes with each process.
     given_fields = list(data) if isinstance(data, Mapping) else []
-    positions = {key: place for place, key in enumerate(given_fields)}
+    positions = {key: position for position, key in enumerate(given_fields)}
     for key in sorted(messages, key=lambda key: positions.get(key, len(given_fields))):
-        held = messages[key]
+        message_part = messages[key]
         # "_schema" has the messages about the whole object.
         path = above if key == "_schema" else f"{above}.{shorten_name(key)}".lstrip(".")
-        if isinstance(held, Mapping):
-            yield from _iterate_problems(held, _get_part(data, key), path)
+        if isinstance(message_part, Mapping):
+            yield from _iterate_problems(message_part, _get_part(data, key), path)
             continue
-        for message in held:
+        for message in message_part:
             yield Problem(path, _CODES.get(message, "invalid"), message)
 
 

@@ -8,13 +8,13 @@ import socket
 _BITS = 128
 
 
-def is_meant(address: str) -> bool:
+def looks_like_ipv6(address: str) -> bool:
     """Return True if a text is meant as an IPv6 address rather than an IPv4 address. The text may be
     neither."""
     return ":" in address
 
 
-def network(text: str) -> int:
+def parse_network(text: str) -> int:
     """Return the number of an address or prefix. Raises OSError or ValueError for any other text."""
     written, _, length = text.partition("/")
     number, bits = int.from_bytes(socket.inet_pton(socket.AF_INET6, written)), int(length or _BITS)
@@ -23,14 +23,14 @@ def network(text: str) -> int:
     return (1 << _BITS | number) >> _BITS - bits
 
 
-def address(text: str) -> int:
+def parse_address(text: str) -> int:
     """Return the number of an address. Raises OSError or ValueError for any other text."""
-    return network(f"{text}/{_BITS}")
+    return parse_network(f"{text}/{_BITS}")
 
 
 def is_address(text: str) -> bool:
     try:
-        address(text)
+        parse_address(text)
     except (OSError, ValueError):
         return False
     return True
@@ -41,7 +41,7 @@ def is_inside(inner: int, outer: int) -> bool:
     return inner >> max(0, inner.bit_length() - outer.bit_length()) == outer
 
 
-def sort_key(text: str) -> str:
+def make_sort_key(text: str) -> str:
     """Return the sort key of an address or a prefix: by address, then by length. The key is text, because a
     number of 128 bits is too large for a cursor."""
     written, _, length = text.partition("/")

@@ -141,9 +141,11 @@ def _is_journal(handler: logging.Handler) -> bool:
     return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
-def _log_process_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if not issubclass(kind, KeyboardInterrupt):
-        logging.critical("the process ends after an exception", exc_info=(kind, error, trace))
+def _log_process_end(
+    error_type: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    if not issubclass(error_type, KeyboardInterrupt):
+        logging.critical("the process ends after an exception", exc_info=(error_type, error, traceback))
 
 
 def _log_thread_end(arguments: threading.ExceptHookArgs) -> None:

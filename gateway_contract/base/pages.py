@@ -34,7 +34,7 @@ def decode_cursor(cursor: str, type: type[T]) -> T:
         raise ValueError("not a cursor") from error
 
 
-def decode_numbers(cursor: str, count: int) -> Sequence[int]:
+def decode_numeric_cursor(cursor: str, count: int) -> Sequence[int]:
     """Return the sort position in a cursor, which must have `count` numbers. Raises Invalid."""
     try:
         position = decode_cursor(cursor, list[int])

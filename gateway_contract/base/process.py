@@ -32,7 +32,7 @@ class ThreadPool(Protocol):
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any: ...
 
 
-def on_thread(pool: ThreadPool, function: Callable[..., T], *arguments: Any) -> T:
+def run_on_thread(pool: ThreadPool, function: Callable[..., T], *arguments: Any) -> T:
     """Run a function that blocks on a thread of the pool, and return its result. Raises the exceptions of the
     function."""
     # gevent prints each exception that leaves a function on a thread.
@@ -58,7 +58,7 @@ def wait_for_signal(signals: Collection[signal.Signals], seconds: float) -> bool
     return received is not None and received.si_signo in signals
 
 
-def keep_loaded() -> None:
+def freeze_loaded_objects() -> None:
     """Exempt all existing objects from garbage collection permanently: collections and the end of the process
     then take less time. An object that must be closed at the end, such as a database, must not exist yet."""
     gc.freeze()

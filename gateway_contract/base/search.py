@@ -50,11 +50,11 @@ class SearchText(NamedTuple):
     mac: str | None = None
     #: The first and the last address of an IPv4 network.
     ipv4: tuple[int, int] | None = None
-    #: A number of `ipv6.network`.
+    #: A number of `ipv6.parse_network`.
     ipv6: int | None = None
 
 
-def split_kind(text: str) -> tuple[Kind | None, str]:
+def split_prefix(text: str) -> tuple[Kind | None, str]:
     """Return the prefix of a search text, or None without a prefix, and the rest of the text."""
     prefix, colon, rest = text.partition(":")
     kind = next((each for each in Kind if colon and each == prefix), None)
@@ -63,7 +63,7 @@ def split_kind(text: str) -> tuple[Kind | None, str]:
 
 def parse_search(text: str) -> SearchText:
     """Return the meanings of a search text. A text that does not fit its prefix has no meaning."""
-    kind, rest = split_kind(text)
+    kind, rest = split_prefix(text)
     folded_text = rest.casefold()
     match kind:
         case Kind.ID:
@@ -132,7 +132,7 @@ def _parse_ipv6_network(text: str) -> int | None:
     groups = text.rstrip(":").split(":")
     for spelling in (text, f"{':'.join(groups)}::/{16 * len(groups)}"):
         try:
-            return ipv6.network(spelling)
+            return ipv6.parse_network(spelling)
         except (OSError, ValueError):
             if _parse_mac_part(text.casefold()) is not None:
                 break

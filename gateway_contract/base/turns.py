@@ -30,7 +30,7 @@ class FairQueue:
         self, most: int, most_from_one: int, full: Callable[[], Exception], at_once: int = 1
     ) -> None:
         self._most, self._most_from_one, self._full, self._at_once = most, most_from_one, full, at_once
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         #: The client of each waiting place, in order of arrival. Any native thread may check whether it is
         #: empty.
         self.waiting: dict[object, str] = {}
@@ -43,11 +43,11 @@ class FairQueue:
         """Wait for a turn, at most `timeout` seconds. The turn lasts until the end of the block. Raises the
         error of `full` if the queue is full, or after the timeout."""
         place = object()
-        with self._changed:
+        with self._condition:
             self._make_room(client)
             self.waiting[place] = client
             try:
-                self._changed.wait_for(
+                self._condition.wait_for(
                     lambda: place is self._choose_next() or place not in self.waiting, timeout
                 )
                 if place is not self._choose_next():
@@ -55,17 +55,17 @@ class FairQueue:
                 self.served[place] = client
             finally:
                 self.waiting.pop(place, None)
-                self._changed.notify_all()
+                self._condition.notify_all()
         try:
             yield
         finally:
-            with self._changed:
+            with self._condition:
                 del self.served[place]
                 self._last_turns.pop(client, None)
                 self._last_turns[client] = time.monotonic()
                 if len(self._last_turns) > _MAX_REMEMBERED_CLIENTS:
                     del self._last_turns[next(iter(self._last_turns))]
-                self._changed.notify_all()
+                self._condition.notify_all()
 
     def _choose_next(self) -> object | None:
         startable = [place for place, client in self.waiting.items() if client not in self.served.values()]
@@ -88,4 +88,4 @@ class FairQueue:
         ):
             raise self._full()
         del self.waiting[newest]
-        self._changed.notify_all()
+        self._condition.notify_all()

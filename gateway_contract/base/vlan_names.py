@@ -31,7 +31,7 @@ def make_outer_name(trunk: str, tag: int) -> str:
     return _fit_name(trunk, f"-{tag}")
 
 
-def name_prefixes(trunk: str, longest: Sequence[Sequence[int]]) -> Iterator[str]:
+def list_name_prefixes(trunk: str, longest: Sequence[Sequence[int]]) -> Iterator[str]:
     """Yield the name prefixes of the VLAN devices of a trunk: the part before the first tag. `longest` has
     the largest tags of each kind of VLAN."""
     yield trunk

@@ -31,7 +31,7 @@ class _Batch:
         #: Each different call, in order.
         self.calls: dict[bytes, None] = {}
         #: The monotonic time at which the first read stops waiting for the batch.
-        self.until = float("inf")
+        self.wait_end = float("inf")
         self.ended = threading.Event()
         #: The replies by call; empty unless the exchange has succeeded.
         self.replies: dict[bytes, Reply] = {}
@@ -55,15 +55,15 @@ class Batches:
         if batch is None or is_first:
             batch = self._open = _Batch()
         now = time.monotonic()
-        until = now + min(MAX_WAIT_SECONDS, (deadline - now) / 2)
+        wait_end = now + min(MAX_WAIT_SECONDS, (deadline - now) / 2)
         batch.calls |= dict.fromkeys(calls)
         batch.length += length
-        batch.until = min(batch.until, until)
+        batch.wait_end = min(batch.wait_end, wait_end)
         batch.reads += 1
         if is_first:
             self._send(batch)
         else:
-            batch.ended.wait(until - now)
+            batch.ended.wait(wait_end - now)
         if batch.replies:
             return [batch.replies[call] for call in calls]
         return self._exchange(calls, deadline)
@@ -72,16 +72,16 @@ class Batches:
         """Wait for further reads, and send the batch if it has more than one read."""
         try:
             try:
-                before = 0
-                while before < batch.reads:
-                    before = batch.reads
+                read_count_before = 0
+                while read_count_before < batch.reads:
+                    read_count_before = batch.reads
                     give_way()
             finally:
                 # Also when this greenlet is killed: a read that joined later would wait for nobody.
                 if self._open is batch:
                     self._open = None
             if batch.reads > 1:
-                replies = self._exchange(list(batch.calls), batch.until)
+                replies = self._exchange(list(batch.calls), batch.wait_end)
                 batch.replies = dict(zip(batch.calls, replies, strict=True))
         except (OSError, GatewayApiError) as error:
             _log.info("a batch of %d reads failed, each read is sent again alone: %s", batch.reads, error)

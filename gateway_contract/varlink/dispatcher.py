@@ -111,7 +111,7 @@ class Identity:
     url: str
 
 
-def invalid_parameter(name: str) -> ErrorReply:
+def make_parameter_error(name: str) -> ErrorReply:
     """Return the standard error about a parameter, for a handler to raise."""
     return ErrorReply.of(f"{_SERVICE}.InvalidParameter", parameter=name)
 
@@ -177,7 +177,7 @@ class Dispatcher:
         try:
             return method, msgspec.json.decode(call.parameters, type=method.parameters)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise invalid_parameter(_find_parameter(str(error))) from error
+            raise make_parameter_error(_find_parameter(str(error))) from error
 
     def _get_info(self, _: NoParameters) -> Any:
         return {**vars(self._identity), "interfaces": sorted(self._interfaces)}

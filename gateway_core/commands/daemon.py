@@ -21,7 +21,7 @@ from gateway_contract.base import logs
 from gateway_contract.base.errors import GatewayApiError, StepFailed
 from gateway_contract.base.process import (
     Watchdog,
-    keep_loaded,
+    freeze_loaded_objects,
     notify,
     raise_descriptor_limit,
     wait_for_signal,
@@ -126,7 +126,7 @@ def serve(
         )
         # Before the gateway runs: its sessions must not start with a configuration that is to be undone. Only
         # after the gateway exists: it ends the sessions that started with that configuration.
-        _try_and_log(workspace.return_if_due, _DEADLINE_FAILED)
+        _try_and_log(workspace.revert_if_due, _DEADLINE_FAILED)
         service = CoreService(gateway, journal, workspace, changes, clock)
         interface = service.interface(Jobs(configuration / "jobs", clock))
         server = Server(socket, Dispatcher(IDENTITY, [interface]))
@@ -136,10 +136,10 @@ def serve(
         _log.critical("cannot start the core daemon: %s", error)
         return 1
     session_count = len(gateway.sessions)
-    keep_loaded()
+    freeze_loaded_objects()
     run_gateway = _exit_on_failure(gateway.run, "the gateway has stopped, the core exits")
     # Each on its own: a service that refuses must not delay the return to the former configuration.
-    keep_deadline = partial(_repeat, workspace.return_if_due, _DEADLINE_FAILED)
+    keep_deadline = partial(_repeat, workspace.revert_if_due, _DEADLINE_FAILED)
     keep_rates = partial(_repeat, service.rates.restore_due_rates, _RATES_FAILED)
     keep_services = partial(_repeat, workspace.apply_running, _SERVICES_FAILED)
     for run in (server.serve_forever, run_gateway, keep_deadline, keep_rates, keep_services):

@@ -11,14 +11,14 @@ from gateway_contract.base.fields import is_line
 from gateway_contract.configuration import Configuration, mask_secrets
 from gateway_contract.contract import Method, Nothing, record_of
 from gateway_contract.core import configuration as wire
-from gateway_contract.varlink.dispatcher import invalid_parameter
+from gateway_contract.varlink.dispatcher import make_parameter_error
 from gateway_contract.varlink.protocol import Peer
 from gateway_core.configuration.running import Snapshot
 from gateway_core.configuration.workspace import ChangeRequest, Workspace
 from gateway_core.records.changes import Caller
 
 #: Without a commit, the settings are sent again after 15 waits of one second.
-_WAITS, _WAIT_SECONDS = 15, 1.0
+_MAX_WAITS, _WAIT_SECONDS = 15, 1.0
 _ACTION_PATTERN = re.compile(r"[a-z_]{1,32}\.[a-z_]{1,32}", re.ASCII)
 
 
@@ -55,7 +55,7 @@ class ConfigurationService:
         while True:
             known_commit_count = self._commit_count
             yield _make_settings(self._workspace.snapshot)
-            for _wait in range(_WAITS):
+            for _wait in range(_MAX_WAITS):
                 if self._wait_for_commit(known_commit_count):
                     break
                 yield None
@@ -132,9 +132,9 @@ def _make_request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequ
     author, comment, action = fields.get("author", ""), fields.get("comment"), fields.get("action")
     for name, text in (("author", author), ("comment", comment or "")):
         if len(text) > wire.MAX_COMMENT_LENGTH or not is_line(text):
-            raise invalid_parameter(name)
+            raise make_parameter_error(name)
     if action is not None and not _ACTION_PATTERN.fullmatch(action):
-        raise invalid_parameter("action")
+        raise make_parameter_error("action")
     caller = Caller(action or f"configuration.{verb}", peer, fields.get("request_id"))
     return ChangeRequest(author, comment, fields.get("if_match"), caller, fields.get("max_sessions_dropped"))
 
@@ -171,8 +171,8 @@ def _parse_edits(edits: Iterable[wire.ConfigurationEdit]) -> list[wire.Edit]:
         try:
             value = None if text is None else msgspec.json.decode(text)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise invalid_parameter(f"edits.{number}.value_json") from error
+            raise make_parameter_error(f"edits.{number}.value_json") from error
         if text is None and edit.action == "set":
-            raise invalid_parameter(f"edits.{number}.value_json")
+            raise make_parameter_error(f"edits.{number}.value_json")
         operations.append(wire.Edit(edit.action, edit.path, value))
     return operations

@@ -319,7 +319,7 @@ class Workspace:
         NothingToConfirmError. Raises StepFailed if a service or the gateway refuses: the deadline then
         stays."""
         with self._lock_changes():
-            self.return_if_due()
+            self.revert_if_due()
             if self.snapshot.state.deadline is None:
                 raise CORE.error(wire.NothingToConfirmError())
             snapshot, step = self.snapshot, "store the confirmation"
@@ -335,7 +335,7 @@ class Workspace:
                 for follower in self._followers:
                     follower(sections)
 
-    def return_if_due(self) -> bool:
+    def revert_if_due(self) -> bool:
         """Return to the former configuration if the deadline of an unconfirmed commit has passed. Return True
         if this call returned to the former configuration. Before the deadline, store the deadline again if
         the clock was set. Raises StepFailed."""
@@ -407,7 +407,7 @@ class Workspace:
     @contextmanager
     def _begin_commit(self, request: ChangeRequest) -> Iterator[None]:
         with self._lock_changes():
-            if self.return_if_due():
+            if self.revert_if_due():
                 # The caller has read the configuration that was undone.
                 raise Stale(self.snapshot.etag)
             with self._begin_staging(request):

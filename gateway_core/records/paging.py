@@ -17,7 +17,7 @@ from gateway_contract.base.pages import decode_cursor, encode_cursor
 from gateway_contract.contract import Page, Record, SelectingMethod, columns_of, list_field
 from gateway_contract.core.interface import CORE
 from gateway_contract.core.network import ReplyTooLargeError
-from gateway_contract.varlink.dispatcher import invalid_parameter
+from gateway_contract.varlink.dispatcher import make_parameter_error
 from gateway_contract.varlink.protocol import MAX_REPLY_BYTES
 from gateway_core.records.orders import SortedSnapshot
 
@@ -42,7 +42,7 @@ def make_ipv4_key(address: str | None) -> int:
 
 
 def _make_ipv6_key(text: str | None) -> str:
-    return "" if text is None else ipv6.sort_key(text)
+    return "" if text is None else ipv6.make_sort_key(text)
 
 
 #: The sort keys for the values of fields whose text has another order.
@@ -50,7 +50,7 @@ ADDRESS_KEYS: dict[str, Callable[[Any], int | str]] = {
     "ip_address": make_ipv4_key,
     "ipv6_address": _make_ipv6_key,
     "ipv6_prefix": _make_ipv6_key,
-    "delegated_prefixes": lambda prefixes: "".join(map(ipv6.sort_key, prefixes)),
+    "delegated_prefixes": lambda prefixes: "".join(map(ipv6.make_sort_key, prefixes)),
 }
 
 
@@ -167,7 +167,7 @@ def select_records(rows: Rows, call: SelectingMethod[Any], **more: Any) -> "Repl
     if call.sort is not None:
         field = call.sort.removeprefix("-")
         if field not in columns_of(method):
-            raise invalid_parameter("sort")
+            raise make_parameter_error("sort")
         rows, order = FieldSortedRows(rows, field, descending=field != call.sort), f"{order} {call.sort}"
     return make_list_reply(list_field(method), rows, call.page, order, **more)
 
@@ -177,7 +177,7 @@ def _convert_filter(method: type[SelectingMethod[Any]], filter: Mapping[str, Any
     try:
         return {name: msgspec.convert(value, columns[name].type) for name, value in filter.items()}
     except (KeyError, msgspec.ValidationError) as error:
-        raise invalid_parameter("filter") from error
+        raise make_parameter_error("filter") from error
 
 
 @dataclass(frozen=True)
@@ -229,12 +229,12 @@ def make_list_reply(field: str, rows: Rows, page: Page | None, order: str, **mor
         if page.cursor is not None:
             cursor_order, key = decode_cursor(page.cursor, tuple[str, Key])
             if cursor_order != order:
-                raise invalid_parameter("page.cursor")
+                raise make_parameter_error("page.cursor")
         # An additional row tells whether there is a next page.
         page_rows = list(islice(rows.rows_after(key, page.limit + 1), page.limit + 1))
     except (ValueError, TypeError) as error:
         # TypeError: a cursor written by hand, with text where this order has numbers.
-        raise invalid_parameter("page.cursor") from error
+        raise make_parameter_error("page.cursor") from error
     has_next = len(page_rows) > page.limit
     del page_rows[page.limit :]
     records, count = _join_chunks(limit_size(_encode_chunks(record for _, record in page_rows)))

@@ -16,7 +16,7 @@ from gateway_contract.contract import Command, Failure, Method, SelectingMethod,
 from gateway_contract.core import configuration, health, network, sessions, sign_ons
 from gateway_contract.core.health import FaultKind, TriggerRefusal
 from gateway_contract.core.interface import CORE
-from gateway_contract.varlink.dispatcher import Handler, Identity, ServedInterface, invalid_parameter
+from gateway_contract.varlink.dispatcher import Handler, Identity, ServedInterface, make_parameter_error
 from gateway_contract.varlink.protocol import Peer
 from gateway_contract.version import PRODUCT, VERSION
 from gateway_core.configuration.documents import AbsentPath, InvalidDocument, OperationRefused
@@ -128,7 +128,7 @@ class CoreService:
         order = call.sort or "id"
         field = order.removeprefix("-")
         if field not in sessions.SessionSummary.__struct_fields__:
-            raise invalid_parameter("sort")
+            raise make_parameter_error("sort")
 
         wanted, descending = call.filter or sessions.SessionFilter(), order.startswith("-")
         rows: Rows

@@ -25,7 +25,7 @@ from gateway_contract.core import jobs as wire
 from gateway_contract.core.interface import CORE
 from gateway_contract.core.jobs import Job, JobError, JobState
 from gateway_contract.core.sessions import SessionFilter
-from gateway_contract.varlink.dispatcher import invalid_parameter
+from gateway_contract.varlink.dispatcher import make_parameter_error
 from gateway_contract.varlink.protocol import Peer
 from gateway_core.configuration.store import disk_step
 from gateway_core.gateways.protocols import Gateway
@@ -274,7 +274,7 @@ class JobService:
         act: SessionAction,
     ) -> wire.JobReply:
         if call.filter == SessionFilter():
-            raise invalid_parameter("filter")
+            raise make_parameter_error("filter")
         ids = [session.id for session in self.gateway.sessions.find(call.filter)]
         job = Job(
             id=0,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.core.sessions import MAX_EXPIRY_SECONDS, SessionDetail
-from gateway_contract.varlink.dispatcher import invalid_parameter
+from gateway_contract.varlink.dispatcher import make_parameter_error
 from gateway_core.gateways.protocols import Gateway
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.records.orders import Ordering
@@ -42,11 +42,11 @@ class NewRates(NamedTuple):
         """Check that there is a rate, and that the end is neither in the past nor too far in the future.
         Raises ErrorReply: InvalidParameter."""
         if self.down is None and self.up is None:
-            raise invalid_parameter("rate_down_bps")
+            raise make_parameter_error("rate_down_bps")
         if self.until is not None:
             seconds_ahead = self.until - clock.wall()
             if self.expires_in is not None or not 0 < seconds_ahead <= MAX_EXPIRY_SECONDS:
-                raise invalid_parameter("until")
+                raise make_parameter_error("until")
 
 
 class Rates:

@@ -22,7 +22,7 @@ _NO_RATES = {"rate_down": None, "rate_up": None}
 #: Maximum number of records in one reply, which fits into the buffers of any client.
 _RECORDS_PER_REPLY = 1000
 #: A follower without new records gets an empty reply after 15 waits of one second.
-_WAITS, _WAIT_SECONDS = 15, 1.0
+_MAX_WAITS, _WAIT_SECONDS = 15, 1.0
 
 
 class Feed(Generic[R]):
@@ -58,7 +58,7 @@ class Feed(Generic[R]):
                 )
             is_this_run = True
             yield reply
-            for _ in range(_WAITS):
+            for _ in range(_MAX_WAITS):
                 if self._wait_for_record(position):
                     break
                 yield None

@@ -126,11 +126,11 @@ class Session(Record, frozen=True):
         )
 
     def iterate_networks(self) -> Iterator[int]:
-        """Yield the IPv6 address and the IPv6 prefixes of the session, as numbers of `ipv6.network`."""
+        """Yield the IPv6 address and the IPv6 prefixes of the session, as numbers of `ipv6.parse_network`."""
         summary = self.summary
         for text in (summary.ipv6_address, summary.ipv6_prefix, *summary.delegated_prefixes):
             if text is not None:
-                yield ipv6.network(text)
+                yield ipv6.parse_network(text)
 
     def matches(self, wanted: SessionFilter) -> bool:
         """Return True if the session meets all conditions of the filter. An IPv6 address in the filter must
@@ -144,9 +144,9 @@ class Session(Record, frozen=True):
         )
 
     def _has_address(self, address: str) -> bool:
-        if not ipv6.is_meant(address):
+        if not ipv6.looks_like_ipv6(address):
             return self.summary.ip_address == address
-        wanted = ipv6.address(address)
+        wanted = ipv6.parse_address(address)
         return any(ipv6.is_inside(wanted, network) for network in self.iterate_networks())
 
 

@@ -60,8 +60,8 @@ class Index(Generic[K]):
 
 
 class NetworkIndex(Index[int]):
-    """Index from an IPv6 network, as a number of `ipv6.network`, to session ids. A search takes one step for
-    each prefix length in use."""
+    """Index from an IPv6 network, as a number of `ipv6.parse_network`, to session ids. A search takes one
+    step for each prefix length in use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -273,7 +273,7 @@ class SessionTable(Generic[S]):
         """Return the sessions that match a filter, sorted by id. A search, a filter by type alone and an
         empty filter read all sessions."""
         address = wanted.ip_address
-        if address is not None and ipv6.is_meant(address) and not ipv6.is_address(address):
+        if address is not None and ipv6.looks_like_ipv6(address) and not ipv6.is_address(address):
             return []
         if wanted.search is not None:
             return [session for session in self._search(wanted.search) if session.matches(wanted)]
@@ -400,10 +400,10 @@ class SessionTable(Generic[S]):
     def _find_candidates(self, wanted: SessionFilter) -> Iterable[S]:
         """Return all sessions that may match a filter, sorted by id: the sessions of one index, or all
         sessions."""
-        if wanted.ip_address is not None and ipv6.is_meant(wanted.ip_address):
+        if wanted.ip_address is not None and ipv6.looks_like_ipv6(wanted.ip_address):
             return [
                 self._sessions[id]
-                for id in self._networks.find_enclosing_ids(ipv6.address(wanted.ip_address))
+                for id in self._networks.find_enclosing_ids(ipv6.parse_address(wanted.ip_address))
             ]
         for field, index in self._indexes.items():
             text = getattr(wanted, field)

@@ -81,10 +81,10 @@ def test_the_settings_are_those_of_the_running_configuration(core: Core) -> None
 
 
 def test_a_reply_comes_from_time_to_time_without_a_commit(core: Core) -> None:
-    assert core_service._WAITS * core_service._WAIT_SECONDS <= 15
+    assert core_service._MAX_WAITS * core_service._WAIT_SECONDS <= 15
     core.service._has_changed = lambda _: False  # type: ignore[method-assign]
-    first, *nothing, last = islice(core.follow(), 2 + core_service._WAITS)
-    assert nothing == [None] * core_service._WAITS
+    first, *nothing, last = islice(core.follow(), 2 + core_service._MAX_WAITS)
+    assert nothing == [None] * core_service._MAX_WAITS
     assert first == last
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway_api.cli import certificates, setup
-from gateway_contract.base.certificate import is_self_signed, log_expiry, read_end
+from gateway_contract.base.certificate import is_self_signed, log_expiry, read_expiry
 
 DAY = 86400.0
 
@@ -31,7 +31,7 @@ def expire(certificate: Path, key: Path) -> None:
 def test_a_certificate_that_has_expired_is_in_the_log_each_day(
     made: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    end = read_end(made)
+    end = read_expiry(made)
     assert end is not None
     now = end - 1.5 * DAY
 
@@ -51,7 +51,7 @@ def test_a_certificate_that_has_expired_is_in_the_log_each_day(
 
 def test_a_certificate_that_cannot_be_read_ends_the_watch(tmp_path: Path) -> None:
     certificate = tmp_path / "none.pem"
-    log_expiry(certificate, read_end(certificate), pytest.fail)
+    log_expiry(certificate, read_expiry(certificate), pytest.fail)
 
 
 def test_a_certificate_of_its_own_is_self_signed(made: Path) -> None:

@@ -9,7 +9,7 @@ from gateway_api.cli import certificates
 from gateway_api.hub.interface import WebhookCounts
 from gateway_api.web import health
 from gateway_api.web.health import Host, check_ledger
-from gateway_contract.base.certificate import read_end
+from gateway_contract.base.certificate import read_expiry
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable
 from gateway_contract.core.health import Dependency
 from tests.support.clocks import SteppedClock
@@ -49,7 +49,7 @@ def test_a_certificate_that_a_reload_kept_because_the_new_one_is_bad_is_degraded
 def test_the_end_of_a_certificate_is_that_of_its_file(tmp_path: Path) -> None:
     made, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     certificates.ensure(made, key, "localhost")
-    end = read_end(made)
+    end = read_expiry(made)
     assert end is not None
     left = Host(end, {"the audit log": tmp_path}).certificate_remaining
     assert left is not None
@@ -57,7 +57,7 @@ def test_the_end_of_a_certificate_is_that_of_its_file(tmp_path: Path) -> None:
     # As the unit joins them. The leaf is the first.
     pair = tmp_path / "pair.pem"
     pair.write_bytes(made.read_bytes() + b"\n" + key.read_bytes())
-    assert read_end(pair) == end
+    assert read_expiry(pair) == end
 
 
 @pytest.mark.parametrize("text", [None, "", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"])
@@ -65,7 +65,7 @@ def test_a_certificate_that_cannot_be_read_is_unknown(tmp_path: Path, text: str 
     path = tmp_path / "certificate.pem"
     if text is not None:
         path.write_text(text)
-    found = certificate(Host(read_end(path), {"the audit log": tmp_path}))
+    found = certificate(Host(read_expiry(path), {"the audit log": tmp_path}))
     assert (found.state, str(tmp_path) in found.message) == ("unknown", False)
 
 

@@ -18,7 +18,7 @@ from tests.support.stack import wait_for
 def test_what_is_loaded_is_exempt_from_collection_and_what_comes_later_is_not() -> None:
     code = """
 import gc, weakref
-from gateway_contract.base.process import keep_loaded
+from gateway_contract.base.process import freeze_loaded_objects
 
 class Node: pass
 
@@ -28,7 +28,7 @@ def circle():
     return weakref.ref(node)
 
 kept = Node()
-keep_loaded()
+freeze_loaded_objects()
 later = circle()
 assert not any(held is kept for held in gc.get_objects())
 gc.collect()

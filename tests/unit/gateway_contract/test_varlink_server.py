@@ -20,7 +20,7 @@ from gateway_contract.varlink.dispatcher import (
     Identity,
     NoParameters,
     ServedInterface,
-    invalid_parameter,
+    make_parameter_error,
 )
 from gateway_contract.varlink.protocol import MAX_CALL_BYTES, CallMessage, ErrorReply, MessageBuffer, encode
 from gateway_contract.varlink.server import AlreadyServed, Server
@@ -91,7 +91,7 @@ class Handlers:
         raise ErrorReply.of(f"{INTERFACE}.Refused", id=7)
 
     def refuse_limit(self, _: NoParameters) -> Any:
-        raise invalid_parameter("window.limit")
+        raise make_parameter_error("window.limit")
 
 
 class Caller:

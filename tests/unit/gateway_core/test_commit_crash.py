@@ -103,7 +103,7 @@ CHANGES = {
     "commit to confirm": Change(lambda workspace: workspace.commit(ALICE, 60)),
     "confirm": Change(lambda workspace: workspace.confirm(ALICE), 60),
     "amend": Change(lambda workspace: workspace.amend(EDITS, ALICE), 60),
-    "return": Change(lambda workspace: workspace.return_if_due(), 60, NOW + 60),
+    "return": Change(lambda workspace: workspace.revert_if_due(), 60, NOW + 60),
 }
 
 
@@ -196,7 +196,7 @@ def test_a_core_killed_at_any_call_of_a_change_has_made_all_of_it_or_nothing(
         assert found in (each.before, each.after), call
         outcomes.append(found == each.after)
         with bench.core(home, NOW + 60) as workspace:
-            workspace.return_if_due()
+            workspace.revert_if_due()
             commit(workspace, "afterwards")
             assert workspace.snapshot.running.document["system"]["hostname"] == "afterwards"
     assert outcomes == sorted(outcomes)

@@ -226,7 +226,7 @@ class Model:
     def commit(
         self, comment: str | None, confirm_seconds: int | None, if_match: Sequence[str] | None
     ) -> tuple[Any, ...]:
-        if self.return_if_due():
+        if self.revert_if_due():
             raise No("Stale")
         self._expect(if_match)
         before, shown = self.staged(), self.shown_deadline()
@@ -247,12 +247,12 @@ class Model:
         return before, shown, len(found), self.running[1:], self.shown_deadline()
 
     def confirm(self) -> None:
-        self.return_if_due()
+        self.revert_if_due()
         if self.deadline is None:
             raise No("NothingToConfirm")
         self.deadline = None
 
-    def return_if_due(self) -> bool:
+    def revert_if_due(self) -> bool:
         if self.deadline is None or self.clock.now < self.deadline:
             return False
         staged = self.candidate if self.candidate != self.running.document else None
@@ -409,8 +409,8 @@ class Pair:
     def confirm(self) -> None:
         self.workspace.confirm(ChangeRequest())
 
-    def return_if_due(self) -> bool:
-        return self.workspace.return_if_due()
+    def revert_if_due(self) -> bool:
+        return self.workspace.revert_if_due()
 
     def _request(self, if_match: Sequence[str] | None, comment: str | None = None) -> ChangeRequest:
         etags = None if if_match is None else [self.etags[contents] for contents in if_match]
@@ -517,7 +517,7 @@ class RandomSequence:
         if until != "soon" and model.deadline is not None:
             model.clock.now = max(model.clock.now, model.deadline - (until == "just before") / 4)
         model.refusing = self._seldom()
-        self._pair.act("return_if_due")
+        self._pair.act("revert_if_due")
         model.refusing = False
 
     def clock(self) -> None:
@@ -591,5 +591,5 @@ def test_a_workspace_does_as_its_model_in_sequences(tmp_path: Path) -> None:
     assert outcomes >= {
         *("edit done", "edit Refused", "edit Stale", "discard done", "discard Stale", "rollback done"),
         *("rollback RevisionNotFound", "rollback Stale", "commit done", "commit Invalid", "commit Stale"),
-        *("commit StepFailed", "confirm done", "confirm NothingToConfirm", "return_if_due done"),
+        *("commit StepFailed", "confirm done", "confirm NothingToConfirm", "revert_if_due done"),
     }

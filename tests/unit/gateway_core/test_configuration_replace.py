@@ -208,7 +208,7 @@ def test_as_any_commit_it_confirms_one_that_waits(
     assert workspace.replace_running(mask_secrets(workspace.snapshot.running.document), ME).confirm_deadline
     assert workspace.replace_running({**document, "bgp": None}, ME).confirm_deadline is None
     clock.now = NOW + 61
-    assert not workspace.return_if_due()
+    assert not workspace.revert_if_due()
     # After the deadline of another one it is refused, for a second look.
     stage(workspace, "bng3")
     workspace.commit(ADMIN, 60)

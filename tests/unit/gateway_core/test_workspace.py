@@ -81,7 +81,7 @@ def test_a_lost_configuration_that_should_return_locks_nobody_out(
         shutil.rmtree(tmp_path / "revisions" / "1")
         assert workspace.effective_configuration == workspace.snapshot.running.sections
         clock.now += 60
-        assert not workspace.return_if_due()
+        assert not workspace.revert_if_due()
         assert "cannot return to the former configuration" in caplog.text
         commit(workspace, "bng3")
         assert hostname(workspace) == "bng3"
@@ -145,7 +145,7 @@ def test_an_amendment_is_on_disk_for_what_runs_and_what_would_return(start: Star
         for name in ("bng2", "bng1"):
             assert hostname(workspace) == name
             assert workspace.snapshot.running.document["qos"]["default_up"] == "9mbit"
-            assert workspace.return_if_due() == (name == "bng2")
+            assert workspace.revert_if_due() == (name == "bng2")
 
 
 # The deadline of an unconfirmed commit, and a clock that is set.
@@ -163,7 +163,7 @@ def pass_by(start: Start, clock: StillClock, event: str, argument: float) -> Non
             if event == "commit":
                 commit(workspace, "bng2", 60)
             else:
-                assert not workspace.return_if_due()
+                assert not workspace.revert_if_due()
                 clock.now += argument
 
 
@@ -195,9 +195,9 @@ def test_a_clock_that_is_set_moves_no_deadline_and_a_reboot_never_to_later(
         if left:
             assert workspace.compare(None).confirm_deadline == clock.wall() + left
             clock.now += left - 1
-            assert not workspace.return_if_due()
+            assert not workspace.revert_if_due()
             clock.now += 1
-        assert workspace.return_if_due()
+        assert workspace.revert_if_due()
         assert workspace.snapshot.running.document == document
 
 
@@ -211,7 +211,7 @@ def test_a_deadline_of_an_earlier_version_comes_within_a_day(start: Start, tmp_p
     clock.ahead = -50 * YEAR
     pass_by(start, clock, "run core", DAY)
     with start(clock) as workspace:
-        assert workspace.return_if_due()
+        assert workspace.revert_if_due()
 
 
 def test_a_disk_that_takes_nothing_stops_no_start_and_moves_no_deadline(start: Start, tmp_path: Path) -> None:
@@ -223,10 +223,10 @@ def test_a_disk_that_takes_nothing_stops_no_start_and_moves_no_deadline(start: S
     in_the_way.mkdir()
     with start(clock) as workspace:
         clock.now += 59
-        assert not workspace.return_if_due()
+        assert not workspace.revert_if_due()
         in_the_way.rmdir()
         clock.now += 1
-        assert workspace.return_if_due()
+        assert workspace.revert_if_due()
 
 
 # What a commit does to services, sessions and the gateway.
@@ -389,9 +389,9 @@ def test_a_gateway_that_refuses_does_not_keep_a_return_from_the_operator_but_a_s
         commit(workspace, "bng2", confirm_seconds=60)
         clock.now, gateway.refuses, services.steps = clock.now + 60, True, [refuse]
         with pytest.raises(StepFailed, match="reload accel-ppp"):
-            workspace.return_if_due()
+            workspace.revert_if_due()
         assert hostname(workspace) == "bng2"
-        assert workspace.return_if_due()
+        assert workspace.revert_if_due()
         assert (hostname(workspace), gateway.steps[-2:]) == ("bng1", ["follow bng1", "go on"])
 
 
@@ -528,7 +528,7 @@ def change_until_the_return(workspace: Workspace, clock: StillClock) -> None:
     make_run(workspace, Edit("set", "api.users.operator.role", "admin"), confirm_seconds=60)
     changed = generations(workspace)["operator"]
     clock.now += 60
-    assert workspace.return_if_due()
+    assert workspace.revert_if_due()
     assert generations(workspace)["operator"] != changed
 
 
@@ -699,7 +699,7 @@ def test_an_unconfirmed_commit_returns_to_a_configuration_of_an_older_version(
         workspace.commit(ADMIN, 60)
         workspace.amend([Edit("set", "qos.default_up", "9mbit")], ChangeRequest("root"))
         clock.now += 60
-        assert workspace.return_if_due()
+        assert workspace.revert_if_due()
         put(stored, "qos.default_up", "9mbit")
         assert workspace.snapshot.running.document == stored
 
