@@ -24,7 +24,7 @@ from gateway_contract.base.variables import CONFIGURATION, ETC, value
 from gateway_core.commands.daemon import add_core_options, serve
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.assembly import LinuxMachine
-from gateway_core.gateways.linux.daemons.daemon import SERVICES
+from gateway_core.gateways.linux.daemons.daemon import SERVICES_FOLDER
 from gateway_core.gateways.linux.daemons.frr import (
     FrrConfiguration,
     FrrFolders,
@@ -233,7 +233,7 @@ def _read_frr(root: Path) -> tuple[FrrFolders, str]:
     folders = FrrFolders(
         *(_join_root(root, getattr(_FRR_FOLDERS, each.name)) for each in fields(_FRR_FOLDERS))
     )
-    gateway_part = _join_root(root, SERVICES / "frr.conf")
+    gateway_part = _join_root(root, SERVICES_FOLDER / "frr.conf")
     return folders, gateway_part.read_text(errors="replace") if gateway_part.exists() else ""
 
 

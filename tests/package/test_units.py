@@ -127,9 +127,9 @@ def test_the_core_and_its_daemons_meet_in_the_same_places() -> None:
     assert of_dnsmasq["Environment"] == f"GATEWAY_TRIGGER={TRIGGER_SOCKET} BOOT_ID=%b"
     assert f"settings={pppoe_server.SETTINGS_FOLDER}/$interface" in (folder / "server").read_text()
     radius = (folder / "options.radius").read_text()
-    assert f"radius-config-file {daemon.SERVICES}/radiusclient.conf" in radius
+    assert f"radius-config-file {daemon.SERVICES_FOLDER}/radiusclient.conf" in radius
     assert of_dnsmasq["PIDFile"] == str(dnsmasq.PID_FILE)
-    assert of_dnsmasq["LoadCredential"] == f"dnsmasq.conf:{daemon.SERVICES}/dnsmasq.conf"
+    assert of_dnsmasq["LoadCredential"] == f"dnsmasq.conf:{daemon.SERVICES_FOLDER}/dnsmasq.conf"
     assert state == dnsmasq.LEASE_FILE.parent == dnsmasq.RECORDS_FOLDER.parent
     assert Path("/run", of_dnsmasq["RuntimeDirectory"]) == dnsmasq.PID_FILE.parent
     assert Path("/run", service("gateway-core-linux.service")["RuntimeDirectory"]) == TRIGGER_SOCKET.parent

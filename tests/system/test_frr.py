@@ -665,7 +665,7 @@ def test_another_s_lines_stay_when_the_package_goes_and_while_their_daemon_does_
     before = lines_of(others)
     commit(others, document, tmp_path)
     monkeypatch.setattr(linux, "_FRR_FOLDERS", others.near)
-    monkeypatch.setattr(linux, "SERVICES", tmp_path / "services")
+    monkeypatch.setattr(linux, "SERVICES_FOLDER", tmp_path / "services")
     # As the package does it.
     assert linux.set_up(linux.SetupOptions([], [], [], "remove", ""), Path("/"), "", None)
     assert lines_of(others) == before

@@ -15,7 +15,7 @@ import pytest
 
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.gateways.linux.daemons.accel_ppp import PASSWORD_FILE
-from gateway_core.gateways.linux.daemons.daemon import SERVICES
+from gateway_core.gateways.linux.daemons.daemon import SERVICES_FOLDER
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.accel import VERSION
 from tests.support.linux_core import LinuxCore, come, go, running_linux_core, subscriber
@@ -200,7 +200,7 @@ def in_effect(core: LinuxCore) -> tuple[object, ...]:
         # Without what is no route, such as a link that is down.
         *(sorted(said("ip", "route", "show", "table", table).splitlines()) for table in ("100", "main")),
         {link.name: link.is_up for link in KernelReader().read_links().values()},
-        (core.root / SERVICES.relative_to("/") / "accel-ppp.conf").read_text(),
+        (core.root / SERVICES_FOLDER.relative_to("/") / "accel-ppp.conf").read_text(),
     )
 
 

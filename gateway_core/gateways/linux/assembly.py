@@ -9,7 +9,7 @@ from pathlib import Path
 from gateway_contract.configuration import Configuration
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.daemons.accel_ppp import COMMAND_LINE, AccelPppDaemon
-from gateway_core.gateways.linux.daemons.daemon import SERVICES, PlacedFiles, SourceDaemon
+from gateway_core.gateways.linux.daemons.daemon import SERVICES_FOLDER, PlacedFiles, SourceDaemon
 from gateway_core.gateways.linux.daemons.dnsmasq import DnsmasqDaemon, DnsmasqSource
 from gateway_core.gateways.linux.daemons.frr import BgpReader, FrrDaemon, FrrFolders
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS, LinuxServices
@@ -54,7 +54,7 @@ class LinuxMachine:
     def __init__(self, names: Sequence[str]) -> None:
         self._names = dict.fromkeys(names)
         self._serving = map_types_to_sources(names)
-        files, systemd = PlacedFiles(SERVICES), Systemd()
+        files, systemd = PlacedFiles(SERVICES_FOLDER), Systemd()
         created = (each.create(files, systemd, each.name in names) for each in DAEMONS)
         self._daemons = [daemon for daemon in created if daemon is not None]
         self.services = LinuxServices(self._daemons, _APPLY_SECONDS, _PUT_BACK_SECONDS)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gateway_core.gateways.linux.daemons.daemon import SERVICES
+from gateway_core.gateways.linux.daemons.daemon import SERVICES_FOLDER
 from tests.support.frr import Frr
 from tests.support.inside import as_accel_ppp
 from tests.support.inside.homes import run
@@ -54,11 +54,11 @@ def accel_ppp(interface: str) -> None:
     """Start the example unit of accel-ppp, with a program that stands in for it: see `as_accel_ppp`. Its file
     is as the core leaves one."""
     (_UNITS / "accel-ppp.service").write_text((_REPOSITORY / "packaging" / "accel-ppp.service").read_text())
-    program, configuration = Path("/usr/sbin/accel-pppd"), SERVICES / "accel-ppp.conf"
+    program, configuration = Path("/usr/sbin/accel-pppd"), SERVICES_FOLDER / "accel-ppp.conf"
     program.write_text(f"#!/usr/bin/python3 -I\n{Path(as_accel_ppp.__file__).read_text()}")
     program.chmod(0o755)
     configuration.write_text(f"{interface}\n")
     configuration.chmod(0o600)
-    shutil.chown(configuration, SERVICES.owner())
+    shutil.chown(configuration, SERVICES_FOLDER.owner())
     run("systemctl daemon-reload")
     run("systemctl start --no-block accel-ppp")

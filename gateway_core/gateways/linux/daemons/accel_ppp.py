@@ -43,7 +43,7 @@ from gateway_core.gateways.linux.daemons.accel_command_line import (
     parse_uptime,
 )
 from gateway_core.gateways.linux.daemons.daemon import (
-    SERVICES,
+    SERVICES_FOLDER,
     DaemonAction,
     PlacedFiles,
     Rollback,
@@ -72,8 +72,8 @@ from gateway_core.records.clock import Clock
 
 COMMAND_LINE = Endpoint(IPv4Address("127.0.0.1"), 2001)
 #: Files that its configuration includes: the interfaces of IPoE, and the password of its command line.
-IPOE_INTERFACES_FILE = SERVICES / "ipoe-interfaces"
-PASSWORD_FILE = SERVICES / "accel-ppp-password"
+IPOE_INTERFACES_FILE = SERVICES_FOLDER / "ipoe-interfaces"
+PASSWORD_FILE = SERVICES_FOLDER / "accel-ppp-password"
 
 _FILE_NAME = "accel-ppp.conf"
 _TEMPLATE = load_template(_FILE_NAME)

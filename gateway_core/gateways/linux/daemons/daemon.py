@@ -26,7 +26,7 @@ from gateway_core.records.clock import Clock
 
 #: Folder of the rendered files, which only root and the core enter. The units and `packaging/pppoe` name the
 #: same folder.
-SERVICES = Path("/var/lib/gateway-core/services")
+SERVICES_FOLDER = Path("/var/lib/gateway-core/services")
 
 #: Effect of a commit on a daemon; None for no effect.
 DaemonAction = ServiceAction | None
@@ -149,7 +149,7 @@ def load_template(name: str) -> Template:
 
 def fill_template(template: Template, configuration: Configuration, **values: Any) -> str:
     """Render a template with the sections of a configuration and further values."""
-    return template.render(vars(configuration), services_folder=SERVICES, **values)
+    return template.render(vars(configuration), services_folder=SERVICES_FOLDER, **values)
 
 
 class CheckFailed(StepFailed):
