@@ -142,7 +142,7 @@ def set_up(
     has_frr = _decide_on_frr(options.frr, root)
     missing = list(find_missing_requirements(root, [*options.trunk, *options.uplink], options.source))
     for requirement in missing:
-        click.echo(f"missing {requirement.what}\n    {requirement.remedy}")
+        click.echo(f"missing {requirement.description}\n    {requirement.remedy}")
     if state.exists():
         click.echo(
             f"{state.parent} has a running configuration, which stays as it is. To change it, use "

@@ -51,7 +51,7 @@ class MissingRequirement:
     """Missing requirement of the machine, such as `programs: pppd`. The remedy is a shell command if
     possible, or else a sentence."""
 
-    what: str
+    description: str
     remedy: str
 
 
