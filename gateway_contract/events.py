@@ -165,6 +165,6 @@ EVENTS: Mapping[EventName, ClientEvent] = {
         is_default=False,
     ),
 }
-#: Names of the events that a client gets if it names none: of a webhook, and in a stream.
-DEFAULT_EVENTS = tuple(name.value for name, event in EVENTS.items() if event.is_default)
+#: Names of the default events of webhooks and of streams, for clients that choose no events.
+DEFAULT_WEBHOOK_EVENTS = tuple(name.value for name, event in EVENTS.items() if event.is_default)
 DEFAULT_STREAM_EVENTS = tuple(event.stream_name for event in EVENTS.values() if event.is_default)

@@ -15,7 +15,7 @@ class ClockState(Enumeration):
     UNSET = "unset", "The clock was ahead, and was set back later: the times are wrong."
 
 
-Clock = Annotated[ClockState, about("unset if the times are of a clock that was ahead.", "set")]
+Clock = Annotated[ClockState, about("unset if the clock was ahead when the times were taken.", "set")]
 
 
 class PastSession(Record, frozen=True):
@@ -83,11 +83,13 @@ class FailedSignOns(Record, frozen=True):
     attempts: Annotated[
         int,
         about(
-            f"How many, each at most {MAX_PAUSE_SECONDS // 60} minutes after the one before.", 12, minimum=1
+            f"Number of attempts, each at most {MAX_PAUSE_SECONDS // 60} minutes after the previous attempt.",
+            12,
+            minimum=1,
         ),
     ]
-    first_at: Annotated[int, count("The first one, Unix epoch seconds.", 1795271513)]
-    last_at: Annotated[int, count("The last one, Unix epoch seconds.", 1795275113)]
+    first_at: Annotated[int, count("First attempt, Unix epoch seconds.", 1795271513)]
+    last_at: Annotated[int, count("Last attempt, Unix epoch seconds.", 1795275113)]
     clock: Clock
 
 
@@ -109,7 +111,8 @@ class TimelineEntry(Record, frozen=True):
     event: Annotated[TimelineEvent, about("What happened.", "session.down")]
     session_id: Annotated[int | None, about("Session id, null if there was no session.", 7)]
     message: Annotated[
-        str, about("The same for people.", "Session 7 ended after 1:02:03, admin_disconnect, by admin")
+        str,
+        about("Text that describes the event.", "Session 7 ended after 1:02:03, admin_disconnect, by admin"),
     ]
     author: wire.Author
     reason: Annotated[

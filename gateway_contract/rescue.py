@@ -27,8 +27,8 @@ class CannotRescue(GatewayApiError):
 def enable(environment: Mapping[str, str]) -> str:
     """Set api.enabled to true, and return a sentence about the result. Raises CannotRescue."""
     with _open_core(environment) as core:
-        done = core.amend([Edit(EditAction.SET, "api.enabled", True)], _AUTHOR, "rescue.enable")
-    return "The API is enabled." if done.committed else "The API is enabled already; nothing was changed."
+        result = core.amend([Edit(EditAction.SET, "api.enabled", True)], _AUTHOR, "rescue.enable")
+    return "The API is enabled." if result.committed else "The API is enabled already; nothing was changed."
 
 
 def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], str], *, create: bool) -> str:
@@ -37,31 +37,33 @@ def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], st
     with _open_core(environment) as core:
         if '"' in user or not user.isprintable():
             raise CannotRescue("no user can have such a name")
-        # Before the operator types the password.
-        known = core.check_access([user]).user(user)
-        if known is None and not create:
+        # Checked before the operator types the password.
+        account = core.check_access([user]).user(user)
+        if account is None and not create:
             raise CannotRescue(f"there is no user {user}; --create-admin makes one, with the role admin")
-        path, hashed = f'api.users."{user}"', hash_password(ask())
-        if known is None:
-            edit = Edit(EditAction.SET, path, {"username": user, "password_hash": hashed, "role": "admin"})
-            done = f"There is a new user {user} with the role admin and this password."
+        path, password_hash = f'api.users."{user}"', hash_password(ask())
+        if account is None:
+            edit = Edit(
+                EditAction.SET, path, {"username": user, "password_hash": password_hash, "role": "admin"}
+            )
+            message = f"There is a new user {user} with the role admin and this password."
         else:
-            edit = Edit(EditAction.SET, f"{path}.password_hash", hashed)
-            done = f"The password of {user}, whose role is {known.role}, is set."
+            edit = Edit(EditAction.SET, f"{path}.password_hash", password_hash)
+            message = f"The password of {user}, whose role is {account.role}, is set."
         core.amend([edit], _AUTHOR, "rescue.password")
-    return done
+    return message
 
 
 def undo(environment: Mapping[str, str]) -> str:
     """Undo the last commit, and return a sentence about the result. Raises CannotRescue."""
     with _open_core(environment) as core:
         try:
-            done = core.restore(_NEWEST_REVISION, _AUTHOR, "rescue.undo")
+            result = core.restore(_NEWEST_REVISION, _AUTHOR, "rescue.undo")
         except NotFound as error:
             raise CannotRescue("there was no commit yet, so there is nothing to undo") from error
-    if not done.committed:
+    if not result.committed:
         return "The configuration before the last commit is the running one; nothing was changed."
-    values = f"{done.changes} value{'' if done.changes == 1 else 's'}"
+    values = f"{result.changes} value{'' if result.changes == 1 else 's'}"
     return f"The last commit is undone: {values} changed back. To undo this, undo again."
 
 

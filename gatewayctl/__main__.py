@@ -89,7 +89,7 @@ def main() -> int:
     except click.UsageError as error:
         message = io.StringIO()
         error.show(message)
-        # The message repeats the arguments, which may have control characters.
+        # The message contains the arguments, which may contain control characters.
         for each in message.getvalue().splitlines():
             terminal.tell(each)
         return ExitStatus.USAGE

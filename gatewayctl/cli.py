@@ -61,7 +61,7 @@ class Usage(NamedTuple):
 
 _LIST_OPTIONS = "--filter --sort --limit"
 
-#: Usages by the words after `gatewayctl`. Without a usage whose `by` is None, one of the others is required.
+#: Usages by the words after `gatewayctl`. If no usage has None as `by`, the user must select a usage.
 USAGES: Mapping[str, tuple[Usage, ...]] = {
     "subscribers rate": (
         Usage("TARGET", "--for --until --dry-run", required="--down --up"),
@@ -80,7 +80,7 @@ USAGES: Mapping[str, tuple[Usage, ...]] = {
     "demux": (Usage(None, _LIST_OPTIONS), Usage("--config", "")),
 }
 
-#: Pairs of options that exclude each other, by the command; those of '' are of all commands.
+#: Pairs of options that exclude each other, by command; the pairs of '' apply to all commands.
 EXCLUSIVE_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "": (("--context", "--all"),),
     "subscribers rate": (("--for", "--until"),),
@@ -89,37 +89,37 @@ EXCLUSIVE_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def find_broken_rules(path: str, given: Collection[str]) -> Iterator[str]:
+def find_broken_rules(path: str, names: Collection[str]) -> Iterator[str]:
     """Return a sentence for each rule about combinations that the given options and arguments of a command
     break."""
-    for one, other in (*EXCLUSIVE_OPTIONS[""], *EXCLUSIVE_OPTIONS.get(path, ())):
-        if one in given and other in given:
-            yield f"{one} and {other} exclude each other."
+    for first, second in (*EXCLUSIVE_OPTIONS[""], *EXCLUSIVE_OPTIONS.get(path, ())):
+        if first in names and second in names:
+            yield f"{first} and {second} exclude each other."
     usages = USAGES.get(path)
     if usages is None:
         return
-    chosen = [usage for usage in usages if usage.by in given]
-    if len(chosen) > 1:
-        yield f"{' and '.join(str(usage.by) for usage in chosen)} exclude each other."
-    elif usage := next(iter([*chosen, *(usage for usage in usages if usage.by is None)]), None):
-        yield from _check_usage(usage, usages, given)
+    selected_usages = [usage for usage in usages if usage.by in names]
+    if len(selected_usages) > 1:
+        yield f"{' and '.join(str(usage.by) for usage in selected_usages)} exclude each other."
+    elif usage := next(iter([*selected_usages, *(usage for usage in usages if usage.by is None)]), None):
+        yield from _check_usage(usage, usages, names)
     else:
         yield f"One of {', '.join(str(usage.by) for usage in usages)} is required."
 
 
-def _check_usage(usage: Usage, usages: Collection[Usage], given: Collection[str]) -> Iterator[str]:
-    for name in sorted(given):
-        users = [str(each.by) for each in usages if name in each.names and each.by]
+def _check_usage(usage: Usage, usages: Collection[Usage], names: Collection[str]) -> Iterator[str]:
+    for name in sorted(names):
+        usage_names = [str(each.by) for each in usages if name in each.names and each.by]
         if name in usage.names or not any(name in each.names for each in usages):
             continue
         yield f"{name} does not go with {usage.by}" + (
-            f": it is for {' and '.join(users)}." if users else "."
+            f": it is for {' and '.join(usage_names)}." if usage_names else "."
         )
-    if usage.required and not any(name in given for name in usage.required.split()):
+    if usage.required and not any(name in names for name in usage.required.split()):
         yield f"{usage.by} requires {usage.required.replace(' ', ' or ')}."
 
 
-#: The rule that a request breaks if it has an unknown field, as the API words it.
+#: Text of the API for a request with an unknown field.
 _UNKNOWN_FIELD_RULE = "is not a known field"
 #: Prefix of a shared option in the context: the option may stand before the command or after it.
 _SHARED_PREFIX = "gatewayctl."
@@ -143,14 +143,14 @@ class CliCommand(click.Command):
         for name in sorted(shared - own.keys()):
             reason = ": it is for one gateway" if name == "--all" and "--context" in own else ""
             raise click.UsageError(f"{name} does not go with {ctx.command_path}{reason}.", ctx)
-        given = shared | {
+        names = shared | {
             name
             for name, each in own.items()
             if ctx.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE
-            # An argument that may be repeated comes from the command line without a value, too.
+            # click reports a repeatable argument as given on the command line even if it has no value.
             and ctx.params.get(str(each.name), True) != ()
         }
-        for rule in find_broken_rules(ctx.command_path.partition(" ")[2], given):
+        for rule in find_broken_rules(ctx.command_path.partition(" ")[2], names):
             raise click.UsageError(rule, ctx)
         return super().invoke(ctx)
 
@@ -196,7 +196,7 @@ def _complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: s
     try:
         contexts = ContextsFile(os.environ).read().by_name
     except ClientError:
-        # The error would stand in the line that the user types.
+        # An error message would appear in the line that the user types.
         return []
     return [
         CompletionItem(name, help=context.url)
@@ -219,7 +219,7 @@ def _store_columns(ctx: click.Context, param: click.Parameter, text: str | None)
         _store_shared_option(ctx, param, names)
 
 
-def _shared_option(*names: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
+def _create_shared_option(*names: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
     return click.option(*names, expose_value=False, callback=_store_shared_option, **attributes)
 
 
@@ -229,11 +229,13 @@ def get_shared_option(ctx: click.Context, name: str) -> Any:
     return ctx.meta.get(f"{_SHARED_PREFIX}{name}")
 
 
-context_option = _shared_option(
+context_option = _create_shared_option(
     "--context", metavar="NAME", shell_complete=_complete_contexts, help="The gateway, by its context."
 )
-all_option = _shared_option("--all", is_flag=True, help="Ask the gateways of all contexts, side by side.")
-output_option = _shared_option(
+all_option = _create_shared_option(
+    "--all", is_flag=True, help="Ask the gateways of all contexts, side by side."
+)
+output_option = _create_shared_option(
     "-o", "--output", type=FormatType(),
     help="table, wide, json, csv or jsonpath=EXPRESSION.",
 )  # fmt: skip
@@ -246,17 +248,17 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmati
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 
 
-def limit_option(
+def create_limit_option(
     help: str = "The largest number of records.", **attributes: Any
 ) -> Callable[[Decorated], Decorated]:
     """Return a click option for the maximum number of records."""
     return click.option("--limit", metavar="N", type=click.IntRange(1), help=help, **attributes)
 
 
-def parse_filters(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Record:
+def parse_filters(ctx: click.Context, param: click.Parameter, conditions: Sequence[str]) -> Record:
     """Return a map from field to value for an option FIELD=VALUE. Used as click's callback of the option."""
     query = {}
-    for text in given:
+    for text in conditions:
         name, equals, value = text.partition("=")
         if not equals:
             raise click.BadParameter("must be FIELD=VALUE", ctx, param)
@@ -415,12 +417,12 @@ def _read_each(
 
 
 def confirm(
-    question: str, *, yes: bool, refusal: str, about: Report | None = None, always: bool = False
+    question: str, *, yes: bool, refusal: str, report: Report | None = None, always_report: bool = False
 ) -> None:
     """Show a report about a change, and ask at the terminal whether to continue. `yes` skips the question,
-    and also the report unless `always`. Raises CommandError with the text `otherwise` if the user does not
-    agree."""
-    for each in format_report(about) if about and (always or not yes) else ():
+    and also the report unless `always_report`. Raises CommandError with the text `refusal` if the user does
+    not agree."""
+    for each in format_report(report) if report and (always_report or not yes) else ():
         terminal.tell(each)
     if yes:
         return

@@ -14,9 +14,9 @@ from gatewayctl.client.gateway import RemoteGateway
 from gatewayctl.errors import ClientError
 from gatewayctl.texts import escape
 
-#: Number of the newest records of a log whose words are offered.
+#: Number of log records, newest first, whose values are offered for completion.
 _MAX_LOG_RECORDS = 1000
-#: A user does not wait longer for words.
+#: A user does not wait longer for a completion.
 _TIMEOUT_SECONDS = 3.0
 
 #: Function that returns words with their descriptions. Its arguments are a gateway and the incomplete word.
@@ -36,14 +36,14 @@ class GatewayWords(click.ParamType[Any]):
     ) -> list[CompletionItem]:
         try:
             words = self._list_words(RemoteGateway(get_context(ctx), timeout=_TIMEOUT_SECONDS), incomplete)
-            # A shell shows words as they are, so words with control characters are left out.
+            # A shell does not escape words, so words with control characters are left out.
             return [
                 CompletionItem(word, help=escape(description))
                 for word, description in words
                 if word.startswith(incomplete) and word.isprintable()
             ]
         except ClientError:
-            # The error would stand in the line that the user types.
+            # An error message would appear in the line that the user types.
             return []
 
 

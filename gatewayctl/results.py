@@ -141,13 +141,13 @@ class Column:
         return self.label.upper()
 
     @property
-    def word(self) -> str:
+    def typed_name(self) -> str:
         """Head of the column as the user types it."""
         return _simplify_name(self.label)
 
     def is_called(self, name: str) -> bool:
         """Return True if a name is the head of this column or the name of its field."""
-        return _simplify_name(name) in {self.word, _simplify_name(self.name)}
+        return _simplify_name(name) in {self.typed_name, _simplify_name(self.name)}
 
     def format(self, record: Record) -> str:
         if self.value is not None:
@@ -178,12 +178,12 @@ class ResultList:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Single record. A table shows one field per line: the fields in `chosen`, or all fields if `chosen` is
-    empty."""
+    """Single record. A table shows one field per line: the fields in `chosen_columns`, or all fields if
+    `chosen_columns` is empty."""
 
     record: Record
     status: ExitStatus = ExitStatus.SUCCESS
-    chosen: Sequence[Column] = ()
+    chosen_columns: Sequence[Column] = ()
 
     @property
     def records(self) -> Sequence[Record]:
@@ -191,7 +191,7 @@ class Sheet:
 
     @property
     def columns(self) -> Sequence[Column]:
-        return self.chosen or [Column(name, IDENTITY, can_wrap=True) for name in self.record]
+        return self.chosen_columns or [Column(name, IDENTITY, can_wrap=True) for name in self.record]
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class ContextResult(NamedTuple):
 _COLUMN_GAP = "  "
 #: Sentences wrap to this width, in columns of the terminal, before a column is left out.
 _SENTENCE_WIDTH = 32
-#: The field with the name of the context.
+#: Name of the field that contains the context.
 CONTEXT = "context"
 _DIFF_COLOURS = {"+": "green", "-": "red"}
 
@@ -264,15 +264,15 @@ def _choose_columns(columns: Sequence[Column], format: Format) -> list[Column]:
     column of the context is always included."""
     if not format.columns:
         return [each for each in columns if format.is_wide or each.importance is not WIDE]
-    chosen = []
+    chosen_columns = []
     for name in format.columns:
         column = next((each for each in columns if each.is_called(name)), None)
         if column is None:
-            known = ", ".join(each.word for each in columns)
+            known = ", ".join(each.typed_name for each in columns)
             raise click.UsageError(f"--columns: there is no column {name!r}; the columns are {known}.")
-        chosen.append(column)
-    contexts = [each for each in columns if each.name == CONTEXT and each not in chosen]
-    return [*contexts, *chosen]
+        chosen_columns.append(column)
+    contexts = [each for each in columns if each.name == CONTEXT and each not in chosen_columns]
+    return [*contexts, *chosen_columns]
 
 
 def fit_table(columns: Sequence[Column], records: Sequence[Record], width: int | None) -> Table:
@@ -419,7 +419,7 @@ def _show_table(table: Table) -> None:
 
 
 def _describe_left_out(table: Table) -> list[str]:
-    names = ", ".join(each.word for each in table.omitted_columns)
+    names = ", ".join(each.typed_name for each in table.omitted_columns)
     return [f"columns left out: {names}; -o wide shows all, --columns chooses"] if names else []
 
 
@@ -427,7 +427,7 @@ def redraw(table: Table, first: str, notes: Sequence[str]) -> None:
     """Clear the screen of the terminal, and print a first line, the table lines that fit on the screen, and
     notes."""
     below = [*_describe_left_out(table), *notes]
-    # The cursor takes the last line.
+    # The last line of the terminal is for the cursor.
     room = terminal.get_height() - sum(map(terminal.count_lines, [first, *below])) - 1
     heights = [terminal.count_lines(each) for each in table.lines]
     kept = len(heights)

@@ -27,7 +27,7 @@ from gatewayctl.texts import escape, format_time, format_value
 
 PATH = "/subscribers"
 _HISTORY_PATH = "/subscribers/history"
-#: A username of the history counts for this time after the session: the subscriber may call.
+#: A username of the history is considered for this time after the session ended: the subscriber may call.
 _RECENT_SECONDS = 30 * 86_400
 _MAX_COMPLETIONS = 1000
 
@@ -56,7 +56,7 @@ LIST_COLUMNS = _add_columns(
     Column("started_at"), Column("mac_address", WIDE), Column("access_interface", WIDE),
     Column("state", WIDE),
 )  # fmt: skip
-#: Columns for a search, which tell the device and the line of a subscriber.
+#: Columns for a search: they identify the device and the access line of a subscriber.
 SEARCH_COLUMNS = _add_columns(
     Column("id", IDENTITY), Column("type", LOW), Column("username", IDENTITY), _ADDRESS_COLUMN,
     Column("interface", LOW), Column("mac_address", HIGH), Column("access_interface", HIGH),

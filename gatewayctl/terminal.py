@@ -65,7 +65,7 @@ def count_lines(text: str) -> int:
 
 def redraw(texts: Sequence[str]) -> None:
     """Clear the screen of the terminal, and print escaped lines (ECMA-48: CUP, EL and ED)."""
-    # Each line is cleared behind its new text, and not before it: so the picture does not flicker.
+    # Each line is cleared after its new text, not before, so that the screen does not flicker.
     _write("\x1b[H" + "".join(f"{each}\x1b[K\n" for each in texts) + "\x1b[J")
 
 
@@ -108,7 +108,7 @@ def _write(text: str, *, err: bool = False) -> None:
     except OSError as error:
         if err:
             raise
-        # The interpreter would write the rest when it exits, and print another error.
+        # Otherwise the interpreter would write the rest of the output at exit, and print a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             # The reader of the output has seen enough, such as `head`. click would exit with 1.
@@ -172,14 +172,14 @@ def ask_username(context: Context) -> str:
     return ask(f"Username for {context.url}: ")
 
 
-def ask_password(username: str, file: str | None, *, new: bool = False) -> str:
-    """Return the first line of a file or, without a file, the password that the user types. A `new` password
-    must be typed twice. Raises CommandError."""
+def ask_password(username: str, file: str | None, *, is_new: bool = False) -> str:
+    """Return the first line of a file or, without a file, the password that the user types. A new password
+    (`is_new`) must be typed twice. Raises CommandError."""
     if file:
         return read_first_line(file, "password")
     require_terminal("--password-file")
-    text = f"{'New password' if new else 'Password'} of {escape(username)}"
-    again = "Again" if new else False
+    text = f"{'New password' if is_new else 'Password'} of {escape(username)}"
+    again = "Again" if is_new else False
     return str(click.prompt(text, hide_input=True, confirmation_prompt=again, err=True))
 
 
@@ -207,7 +207,7 @@ def ask(question: str) -> str:
     input."""
     with _open_wakeup_pipe() as woken:
         _write(escape(question), err=True)
-        # A read alone would miss a Ctrl-C that came just before the read.
+        # Without the pipe, a Ctrl-C just before the read would be missed.
         select.select([sys.stdin, woken], [], [])
         answer = sys.stdin.readline()
     if not answer:

@@ -11,7 +11,7 @@ from gateway_contract.base.texts import RATE_UNITS, format_local, format_rate, h
 #: Text of a value that is unknown, empty or does not apply.
 NOTHING = "-"
 
-#: The rule for a rate that a person types.
+#: Text of the error for a typed rate without a unit.
 UNIT_RULE = "must have a unit, such as 250mbit"
 
 _BYTE_UNITS = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
@@ -103,13 +103,13 @@ class Display(NamedTuple):
     format: Callable[[Any], str] = format_value
 
 
-#: Formats by the last part of a field's name; the label omits that part.
+#: Formatters by the suffix of a field's name; the label omits the suffix.
 _FORMATTERS_BY_SUFFIX: dict[str, Callable[[Any], str]] = {
     "_at": format_time,
     "_seconds": format_duration,
     "_bps": format_bps,
 }
-#: Formats of other fields whose values have a unit.
+#: Formatters of other fields whose values have a unit.
 _FORMATTERS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("at", "since", "failing_since", "ended_after", "ended_before"), format_time),
     **dict.fromkeys(("confirm_deadline", "paused_until"), format_time),
@@ -118,7 +118,7 @@ _FORMATTERS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("down_bps", "up_bps"), format_traffic),
     **dict.fromkeys(("bytes_in", "bytes_out", "rx_bytes", "tx_bytes"), format_size),
 }
-#: Labels that are not the words of the name.
+#: Labels of fields whose label differs from the words of the name.
 _LABELS = {
     "acct_session_id": "Accounting id",
     "at": "Time",
@@ -151,7 +151,7 @@ _LABELS = {
     "vrf_steered": "Steered to CGNAT",
     "vrf_steered_sessions": "Sessions steered to CGNAT",
 }
-#: Words that are not in lower case in a label.
+#: Words that keep their upper case in a label.
 _ABBREVIATIONS = {
     each.lower(): each for each in ("DHCP", "IFB", "IPv6", "MAC", "MPU", "MTU", "PPP", "PPPoE", "URL", "VRF")
 }

@@ -48,7 +48,7 @@ def parse_typed_time(
     try:
         return TypedTime(_parse_api_time(text, now, is_future=is_future))
     except ValueError:
-        # A number has no other form, and its error says what it may be.
+        # A number can only be epoch seconds, and the error of the API describes the valid range.
         if is_number(text):
             raise
     match = _LOCAL_TIME_PATTERN.fullmatch(text)
@@ -109,7 +109,7 @@ class TimeType(click.ParamType[str]):
         if typed_time.is_local and param is not None and not (ctx and ctx.resilient_parsing):
             complain([f"{get_label(param)} is {format_local(typed_time.at)}"])
         try:
-            # A text that the API takes is sent as it is, with its fractions of a second.
+            # A text that the API accepts is sent unchanged, to keep fractions of a second.
             _parse_api_time(value, now, is_future=self._is_future)
         except ValueError:
             return formatted

@@ -7,7 +7,7 @@ from gateway_contract.base.errors import Conflict, GatewayApiError, HubUnavailab
 from gateway_contract.contract import Contract, Enumeration, Failure, Method, Record, about, count
 from gateway_contract.contract_client import ContractClient, decode
 from gateway_contract.core.sessions import EventName
-from gateway_contract.events import DEFAULT_EVENTS
+from gateway_contract.events import DEFAULT_WEBHOOK_EVENTS
 from gateway_contract.varlink.client import Unreachable
 from gateway_contract.varlink.protocol import ErrorReply
 
@@ -38,7 +38,7 @@ WebhookId = Annotated[str, about("Webhook id, given by the service.", "wh_012345
 Url = Annotated[str, about("Receiver of the events.", "https://noc.example/hook")]
 Events = Annotated[
     tuple[Annotated[str, about("Event name.", enum=[*EventName])], ...],
-    about("Events to deliver.", [*DEFAULT_EVENTS]),
+    about("Events to deliver.", [*DEFAULT_WEBHOOK_EVENTS]),
 ]
 MessageId = Annotated[str, about("Same for every attempt of a message.", "84a7e8343baf37f9-57")]
 

@@ -90,10 +90,10 @@ class Contexts:
         context = next((each for each in contexts if each.url == checked_url), new)
         return replace(context, ca=ca or context.ca)
 
-    def add(self, context: Context, *, current: bool = False) -> "Contexts":
+    def add(self, context: Context, *, make_current: bool = False) -> "Contexts":
         """Return a copy that also contains the given context. The given context becomes the current context
-        if `current` or if there is no current context."""
-        name = context.name if current or self.current is None else self.current
+        if `make_current` or if there is no current context."""
+        name = context.name if make_current or self.current is None else self.current
         return Contexts(name, {**self.by_name, context.name: context})
 
     def remove(self, name: str) -> "Contexts":

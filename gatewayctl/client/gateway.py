@@ -66,7 +66,7 @@ class RemoteGateway:
         self._describe_problem = describe_problem
         self._timeout = timeout
         self._http = requests.Session()
-        # Proxies and passwords of the environment (.netrc) are not meant for a gateway.
+        # Ignore proxies and passwords of the environment (.netrc), which are not meant for a gateway.
         self._http.trust_env = False
         ca = context.ca or find_own_certificate(context.url, os.environ)
         self._http.verify = ca or ssl.get_default_verify_paths().capath or True
@@ -184,23 +184,23 @@ class RemoteGateway:
 
 
 def log_in(
-    gateway: RemoteGateway, file: ContextsFile, username: str, password: str, *, current: bool = False
+    gateway: RemoteGateway, file: ContextsFile, username: str, password: str, *, make_current: bool = False
 ) -> Context:
-    """Log in, and store the token in the context, which becomes the current context if `current`. Raises
+    """Log in, and store the token in the context, which becomes the current context if `make_current`. Raises
     ClientError."""
     document = gateway.send("POST", "/auth/login", {"username": username, "password": password})
     token = document.get("access_token") if isinstance(document, dict) else None
     if not isinstance(token, str) or not is_token(token):
         raise NoResponse(f"the response from {gateway.context.url} is not from a gateway")
     context = replace(gateway.context, username=username, token=token)
-    file.edit(lambda contexts: contexts.add(context, current=current))
+    file.edit(lambda contexts: contexts.add(context, make_current=make_current))
     return context
 
 
 def _iterate_lines(response: requests.Response) -> Iterator[bytes]:
-    # A lost connection is the end of the stream, too: the client resumes after either.
+    # A lost connection ends the stream, too: the client resumes in both cases.
     with suppress(OSError):
-        # Without a size, requests yields what has arrived.
+        # chunk_size=None makes requests yield data as soon as it arrives.
         yield from response.iter_lines(chunk_size=None)  # type: ignore[call-overload]
 
 
@@ -237,10 +237,10 @@ def _describe_error(document: Record, describe_problem: DescribeProblem) -> list
 
 
 _EVENTS_PATH = "/events/subscribers"
-#: A stream is lost after so many seconds without a line: heartbeats come every 15 s.
+#: Time without a line after which a stream counts as lost. Heartbeats arrive every 15 s.
 _MAX_SILENCE_SECONDS = 45.0
 _MAX_PAUSE_SECONDS = 30
-#: The history has a failed sign-on within a second or two.
+#: A failed sign-on appears in the history after one or two seconds.
 _POLL_SECONDS = 3.0
 #: Key of a failed sign-on in the history.
 _get_sign_on_key = itemgetter("username", "mac_address", "access_interface", "reason", "first_at")
@@ -276,11 +276,11 @@ def parse_events(stream: Iterable[bytes]) -> Iterator[Event | None]:
 
 @dataclass
 class EventFollower:
-    """Endless event stream of one gateway. `last` is the id of the last received event."""
+    """Endless event stream of one gateway. `last_id` is the id of the last received event."""
 
     gateway: RemoteGateway
     query: Record
-    last: str | None
+    last_id: str | None
     notify: Notify
     _pause_seconds: int = 1
 
@@ -291,7 +291,11 @@ class EventFollower:
         while True:
             try:
                 yield from self._stream()
-                after = f"after {self.last}" if self.last else "with the next event: some events may be lost"
+                after = (
+                    f"after {self.last_id}"
+                    if self.last_id
+                    else "with the next event: some events may be lost"
+                )
                 self.notify(f"the stream has ended; resuming {after}")
             except NoResponse as error:
                 self.notify(f"{error.lines[0]}; trying again in {self._pause_seconds} s")
@@ -299,12 +303,12 @@ class EventFollower:
             self._pause_seconds = min(2 * self._pause_seconds, _MAX_PAUSE_SECONDS)
 
     def _stream(self) -> Iterator[Event]:
-        headers = {"Last-Event-ID": self.last} if self.last else {}
+        headers = {"Last-Event-ID": self.last_id} if self.last_id else {}
         with self.gateway.stream(_EVENTS_PATH, self.query, headers, _MAX_SILENCE_SECONDS) as stream:
             for event in parse_events(stream):
                 self._pause_seconds = 1
                 if event is not None:
-                    self.last = event.id
+                    self.last_id = event.id
                     yield event
 
 
@@ -315,7 +319,7 @@ class SignOnFollower:
     gateway: RemoteGateway
     query: Record
     notify: Notify
-    #: Attempts of each record to which more attempts may be added.
+    #: Number of attempts by record, for the records that may get more attempts.
     _attempts: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _since: int | None = None
 

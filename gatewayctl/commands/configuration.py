@@ -28,7 +28,7 @@ from gatewayctl.texts import UNIT_RULE, count_sessions, escape, escape_lines, fo
 from gatewayctl.times import DurationType
 
 CONFIGURATION_PATH = "/system/config"
-#: No configuration has as many levels of JSON.
+#: A valid configuration has fewer levels of nested JSON.
 _MAX_LEVELS = 32
 #: The number of the running configuration among the revisions.
 _RUNNING_REVISION = "0"
@@ -198,7 +198,7 @@ def _list_settable_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tu
     otherwise the meaning of the field."""
     words = dict(_list_paths(gateway, incomplete))
     for path, field in walk(ROOT):
-        # A path with capitals is not complete: the key of an item replaces them.
+        # A path in capitals, such as NAME, is a template: the key of an item replaces the capitals.
         if not isinstance(field.kind, Object) and path == path.lower():
             words.setdefault(path, field.meaning)
     return words.items()
@@ -410,7 +410,7 @@ def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **fields: Any) -> R
     report = _report_difference(difference)
     if dry_run or not difference["diff"]:
         return report
-    cli.confirm("Commit this?", yes=yes, refusal="nothing was committed", about=report)
+    cli.confirm("Commit this?", yes=yes, refusal="nothing was committed", report=report)
     return _report_message(candidate.commit(_format_commit(difference, **fields)))
 
 
@@ -448,8 +448,8 @@ def discard(gateway: RemoteGateway, yes: bool) -> Report:
     difference = candidate.read("/compare")
     if not difference["diff"]:
         return Report("no changes", {"message": "no changes"})
-    about = Report(difference["diff"], difference)
-    cli.confirm("Discard these changes?", yes=yes, refusal="nothing was discarded", about=about)
+    report = Report(difference["diff"], difference)
+    cli.confirm("Discard these changes?", yes=yes, refusal="nothing was discarded", report=report)
     candidate.discard()
     return Report("the candidate is the running configuration", {"message": "discarded"})
 
@@ -489,7 +489,7 @@ def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Repo
     if file == STANDARD_INPUT:
         terminal.write(text)
         return None
-    # A host name with a slash would choose another folder.
+    # A slash in the host name would select another folder.
     name = re.sub("[^A-Za-z0-9.-]", "_", str(document["system"]["hostname"])).removeprefix(".")
     path = Path(file or f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json")
     try:
@@ -539,7 +539,7 @@ def restore(
     document = _read_backup(file, secrets)
     candidate = RemoteCandidate(gateway)
     running = candidate.read("")
-    # A dry run does not discard the changes of others, so it cannot show what would follow.
+    # A dry run must not discard the changes of other users, so it cannot show the difference.
     remedy = "--discard without --dry-run" if dry_run else "--discard"
     candidate.require_clean(discard=discard and not dry_run, remedy=remedy)
     present = set(list_secrets(running))

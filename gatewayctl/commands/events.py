@@ -73,7 +73,7 @@ def events(
     list the sessions again. The format json has one object per line.
     """
     if after is not None and not _EVENT_ID_PATTERN.fullmatch(after):
-        # In a header, the API treats an invalid id as one that is too old.
+        # The API treats an invalid id in a header like an expired id.
         raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
     signals = SignalWatcher()
     print_event = partial(_print_event, StreamPrinter(cli.get_format(ctx), _RECORD_FIELDS), user, trunk)
@@ -94,13 +94,13 @@ def events(
                 print_event(event, None)
         else:
             if not is_all:
-                # A thread cannot ask for a password.
+                # Only the main thread can ask for a password.
                 gateways[0].get("/subscribers/summary")
             _follow_all(sources, print_event)
     finally:
         for context, follower in sources:
-            if context is None and isinstance(follower, EventFollower) and follower.last:
-                complain([f"to continue: --after {follower.last}"])
+            if context is None and isinstance(follower, EventFollower) and follower.last_id:
+                complain([f"to continue: --after {follower.last_id}"])
 
 
 class SignalWatcher:

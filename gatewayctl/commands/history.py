@@ -61,7 +61,7 @@ _TIMELINE_COLUMNS = (
 _since_option = click.option("--since", type=TimeType(), help=f"Only from this time on: {TIME_FORMS}.")
 _until_option = click.option("--until", type=TimeType(), help="Only before this time.")
 #: The history may have millions of records, and the audit log a hundred thousand.
-_limit_option = cli.limit_option(default=100, show_default=True)
+_limit_option = cli.create_limit_option(default=100, show_default=True)
 
 
 @cli.command()
@@ -132,7 +132,7 @@ def timeline(gateway: RemoteGateway, target: sessions.Target, limit: int) -> Res
 @cli.command()
 @_since_option
 @_until_option
-@cli.limit_option("The largest number of subscribers; 20 by default.")
+@cli.create_limit_option("The largest number of subscribers; 20 by default.")
 @cli.read_command
 def flapping(gateway: RemoteGateway, **query: Any) -> ResultList:
     """List the subscribers with the most sessions in a window of time, by default the last day."""

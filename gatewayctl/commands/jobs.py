@@ -62,7 +62,7 @@ def run_job(
     report, has_sessions = preview_change(gateway, path, body)
     if dry_run or not has_sessions:
         return report
-    cli.confirm(question, yes=yes, refusal="nothing was changed", about=report, always=True)
+    cli.confirm(question, yes=yes, refusal="nothing was changed", report=report, always_report=True)
     pace = {} if per_second is None else {"per_second": per_second}
     return _follow_job(gateway, gateway.send("POST", path, {**body, **pace}))
 

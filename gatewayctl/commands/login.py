@@ -62,7 +62,7 @@ def login(
             terminal.show(escape(f"still logged in to {context.url}"))
             return
     name = username or context.username or ask_username(context)
-    context = log_in(gateway, file, name, ask_password(name, password), current=True)
+    context = log_in(gateway, file, name, ask_password(name, password), make_current=True)
     terminal.show(escape(f"logged in to {context.url} as {name}, context {context.name}"))
 
 
@@ -132,7 +132,7 @@ def list_(ctx: click.Context) -> None:
 @cli.context_argument
 def use(name: str) -> None:
     """Make NAME the current context."""
-    ContextsFile(os.environ).edit(lambda contexts: contexts.add(contexts.get(name), current=True))
+    ContextsFile(os.environ).edit(lambda contexts: contexts.add(contexts.get(name), make_current=True))
     terminal.show(escape(f"the current context is {name}"))
 
 

@@ -55,7 +55,7 @@ def create_list_command(
         "--sort", metavar="FIELD", type=complete_order(fields),
         help="A field of the records; -FIELD for descending order.",
     )  # fmt: skip
-    @cli.limit_option()
+    @cli.create_limit_option()
     @cli.read_command
     def read_list(gateway: RemoteGateway, limit: int | None, filters: Record, **query: Any) -> Result:
         if alternative and query.pop("alternative"):

@@ -31,13 +31,13 @@ from gatewayctl.times import DurationType, TimeType
 
 #: Separators of the cells of a line, with their names in messages.
 _SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs"}
-#: Fields by the names of their columns: the names of this file, and those of a list of sessions.
+#: Fields by column name: the names in a file of rates, and the names in a list of sessions.
 _FIELD_BY_COLUMN = {
     "id": "id", "username": "username", "down": "down", "rate_down": "down", "up": "up", "rate_up": "up",
 }  # fmt: skip
 #: Columns of a list of sessions that are bits per second, without a unit.
 _BPS_COLUMNS = frozenset(("rate_down", "rate_up"))
-#: Other columns of a list of sessions. The column of `--all` is none of them: an id belongs to one gateway.
+#: Other columns of a list of sessions. `context` of --all is not accepted: an id belongs to one gateway.
 _IGNORED_COLUMNS = frozenset(SessionSummary.__struct_fields__) - _FIELD_BY_COLUMN.keys()
 _HEAD_RULE = (
     "must name the columns: username or id, down and up, as subscribers list -o csv does, separated by "
@@ -85,7 +85,7 @@ def format_file(records: Iterable[Record]) -> str:
     lines = [format_csv_line(("id", "username", "down", "up"))]
     for session in records:
         name = session["username"] or ""
-        # A cell ends with its line, so a name with a line break is left out: the id identifies the session.
+        # A cell cannot contain a line break, so such a name is left out: the id identifies the session.
         name = name if name.isprintable() else ""
         rates = (f"{session['rate_down']}bit", f"{session['rate_up']}bit")
         lines.append(format_csv_line((str(session["id"]), name, *rates)))
@@ -185,7 +185,7 @@ def _split_cells(line: str, separator: str) -> list[str] | None:
     return None
 
 
-#: Pauses between the attempts while the gateway does not respond.
+#: Pauses between attempts while the gateway does not respond.
 _RETRY_PAUSES_SECONDS = (1, 2, 4)
 #: Number of changes that are shown above a question.
 _MAX_SHOWN_CHANGES = 100
@@ -271,8 +271,10 @@ def change_by_file(
             f"and {count_sessions(hidden_count)} more: --dry-run shows all\n" if hidden_count > 0 else ""
         )
         table = ResultList(records[:_MAX_SHOWN_CHANGES], _CHANGE_COLUMNS)
-        about = Report(f"{overflow_note}{len(changes)} will change, {skipped}", None, table=table)
-        cli.confirm("Change their rates?", yes=yes, refusal="nothing was changed", about=about, always=True)
+        report = Report(f"{overflow_note}{len(changes)} will change, {skipped}", None, table=table)
+        cli.confirm(
+            "Change their rates?", yes=yes, refusal="nothing was changed", report=report, always_report=True
+        )
         undo_file = _write_undo_file(changes)
         complain([f"to undo the changes: gatewayctl subscribers rate --file {undo_file}"])
     change_count = failure_count = 0
@@ -377,7 +379,7 @@ def rate(
     offline_ok: bool,
     dry_run: bool,
     yes: bool,
-    **given: Any,
+    **values: Any,
 ) -> Report:
     """Change the rates of a session, of all sessions that match, or of those in a file.
 
@@ -391,8 +393,8 @@ def rate(
     which --file takes, and tells its path. After a failed change, the command continues with the
     next. You can safely run the command again.
     """
-    terms = {name: given[name] for name in ("expires_in", "until") if given[name] is not None}
-    rates = {name: given[name] for name in ("rate_down", "rate_up") if given[name] is not None}
+    terms = {name: values[name] for name in ("expires_in", "until") if values[name] is not None}
+    rates = {name: values[name] for name in ("rate_down", "rate_up") if values[name] is not None}
     if file is not None:
         return change_by_file(
             gateway, file, terms, skip_bad=skip_bad, offline_ok=offline_ok, dry_run=dry_run, yes=yes

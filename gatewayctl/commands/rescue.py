@@ -38,7 +38,7 @@ def enable() -> None:
 @click.option("--create-admin", is_flag=True, help="Create the user with the role admin, if there is none.")
 def password(user: str, create_admin: bool) -> None:
     """Set the password of a user, which you type twice, or which is a line of standard input."""
-    ask = partial(ask_password, user, None if sys.stdin.isatty() else STANDARD_INPUT, new=True)
+    ask = partial(ask_password, user, None if sys.stdin.isatty() else STANDARD_INPUT, is_new=True)
     with _translate_errors():
         terminal.show(*escape_lines(core_rescue.set_password(os.environ, user, ask, create=create_admin)))
 

@@ -12,7 +12,7 @@ from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.results import IDENTITY, Column, ResultList, Sheet
 from gatewayctl.texts import NOTHING, format_time, format_value
 
-#: States of dependencies in which nobody has to act.
+#: States of dependencies that require no action.
 _GOOD_STATES = {"ok", "unused", "unknown"}
 _DEPENDENCY_COLUMNS = (
     Column("name", IDENTITY, "Dependency"),
@@ -54,7 +54,7 @@ def version(gateway: RemoteGateway) -> Sheet:
     return Sheet(gateway.get("/system/version"))
 
 
-#: Number of dependencies that are described. Others are only named, so that the screen has room.
+#: Number of dependencies that are described; further dependencies are only named, to save space.
 _MAX_DESCRIBED_DEPENDENCIES = 2
 
 
@@ -128,7 +128,7 @@ def status(gateway: RemoteGateway) -> Sheet:
         try:
             record |= get_fields(gateway.get(path))
         except ClientError as error:
-            # While a part is unavailable, the other parts are the more important.
+            # If a part is unavailable, the other parts are still shown.
             record["unavailable"].append(f"{path}: {error.lines[0]}")
     is_good = record["dependencies"] is not None and all(map(is_healthy, record["dependencies"]))
     columns = (*_STATUS_COLUMNS, _UNAVAILABLE_COLUMN) if record["unavailable"] else _STATUS_COLUMNS

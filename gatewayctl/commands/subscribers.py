@@ -18,7 +18,7 @@ from gatewayctl.texts import count_sessions, escape, format_time, format_value
 #: Number of records of the history that are shown if a search finds no session.
 _MAX_PAST_RECORDS = 3
 
-_limit_option = cli.limit_option("The largest number of records; all by default.")
+_limit_option = cli.create_limit_option("The largest number of records; all by default.")
 _interface_type = complete_field("/interfaces/vlans", "vlans", "name", "oper_state")
 
 
@@ -110,7 +110,7 @@ def _list_past(gateway: RemoteGateway, text: str) -> list[str]:
 
 
 def _describe_end(session: Record) -> str:
-    # A session that ended unseen has only the last time at which it was up.
+    # If the history has a hole, only the last time at which the session was up is known.
     last = session.get("ended_after") or session["ended_at"]
     if last is None:
         return f"up since {format_time(session['started_at'])}"
@@ -160,7 +160,7 @@ def disconnect(
     if filter:
         path = f"{sessions.PATH}/disconnect"
         return jobs.run_job(gateway, path, {"filter": filter}, "Disconnect them?", per_second, dry_run, yes)
-    # Two targets may name one session.
+    # Two targets may name the same session.
     found = (sessions.find_session(gateway, target) for target in targets)
     details = list({each["id"]: each for each in found}.values())
     if interface is not None:
@@ -175,7 +175,9 @@ def disconnect(
         report, has_sessions = Report(message, record, table=sessions.list_affected(rows)), True
     if dry_run or not has_sessions:
         return report
-    cli.confirm("Disconnect them?", yes=yes, refusal="no session was disconnected", about=report, always=True)
+    cli.confirm(
+        "Disconnect them?", yes=yes, refusal="no session was disconnected", report=report, always_report=True
+    )
     if interface is None:
         return _disconnect_each(gateway, details)
     response = gateway.send("POST", path, body)

@@ -25,7 +25,7 @@ _TOP_COLUMNS = (
 )  # fmt: skip
 _SAMPLE_COLUMNS = (Column("at", IDENTITY), Column("down_bps", title="Down"), Column("up_bps", title="Up"))
 _SAMPLE_FIELDS = ("at", "interval_ms", "down_bps", "up_bps", "down_pps", "up_pps")
-#: A stream is lost after so many seconds without a sample: there is one a second.
+#: Time without a sample after which a stream counts as lost. A sample arrives every second.
 _MAX_SILENCE_SECONDS = 45.0
 _RETRY_PAUSE_SECONDS = 1.0
 
@@ -35,7 +35,7 @@ _RETRY_PAUSE_SECONDS = 1.0
     "--sort", metavar="ORDER", type=KnownWords(TalkerOrder),
     help="-down, -up, down or up: by traffic; -down by default.",
 )  # fmt: skip
-@cli.limit_option("The largest number of sessions; 20 by default.")
+@cli.create_limit_option("The largest number of sessions; 20 by default.")
 @partial(cli.read_command, refresh=True)
 def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
     """List the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""

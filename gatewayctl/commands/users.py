@@ -130,7 +130,7 @@ def _require_user(gateway: RemoteGateway, username: str) -> None:
 def _ask_password_hash(username: str, password_file: str | None) -> str:
     """Return the hash of a password that is read from a file or from the terminal. Raises CommandError."""
     try:
-        return hash_password(ask_password(username, password_file, new=True))
+        return hash_password(ask_password(username, password_file, is_new=True))
     except ValueError as error:
         raise CommandError(ExitStatus.USAGE, str(error)) from error
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import click
 
 from gateway_contract.core.sessions import EventName
-from gateway_contract.events import DEFAULT_EVENTS
+from gateway_contract.events import DEFAULT_WEBHOOK_EVENTS
 from gatewayctl import cli
 from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.completion import complete_field
@@ -67,8 +67,8 @@ def list_(gateway: RemoteGateway) -> ResultList:
 @webhooks.command()
 @click.argument("url")
 @click.option(
-    "--event", "events", metavar="NAME", multiple=True, default=DEFAULT_EVENTS,
-    help=f"{', '.join(EventName)}; {' and '.join(DEFAULT_EVENTS)} by default.",
+    "--event", "events", metavar="NAME", multiple=True, default=DEFAULT_WEBHOOK_EVENTS,
+    help=f"{', '.join(EventName)}; {' and '.join(DEFAULT_WEBHOOK_EVENTS)} by default.",
 )  # fmt: skip
 @click.option(
     "--secret-file", "secret", metavar="FILE",

@@ -37,7 +37,7 @@ from gateway_contract.core.configuration import MAX_COMMENT_LENGTH, MAX_CONFIRM_
 from gateway_contract.core.impact import LARGEST_LIMIT
 from gateway_contract.core.jobs import MAX_SESSIONS_PER_SECOND, PER_SECOND
 from gateway_contract.core.sessions import MAX_EXPIRY_SECONDS, EventName
-from gateway_contract.events import DEFAULT_EVENTS
+from gateway_contract.events import DEFAULT_WEBHOOK_EVENTS
 
 #: Pattern of a rate: a number that is not 0, and a unit. The pattern does not express the limits of rates.
 _NUMBER_PATTERN = "(?:[0-9]*[1-9][0-9]*(?:[.][0-9]+)?|0+[.][0-9]*[1-9][0-9]*)"
@@ -357,7 +357,7 @@ class WebhookRegistrationSchema(Schema):
         TextField(validate=validate.OneOf(tuple(EventName), error="must be one of {choices}")),
         required=True,
         validate=[validate.Length(1, error="must not be empty"), _check_distinct],
-        metadata=says("Events to deliver, each once.", [*DEFAULT_EVENTS], uniqueItems=True),
+        metadata=says("Events to deliver, each once.", [*DEFAULT_WEBHOOK_EVENTS], uniqueItems=True),
     )
     secret = ParsedField(
         check_secret,

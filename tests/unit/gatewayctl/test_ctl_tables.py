@@ -54,7 +54,7 @@ def text(columns: Sequence[Column], records: Sequence[dict[str, Any]], width: in
 
 
 def words(columns: Sequence[Column]) -> list[str]:
-    return [column.word for column in columns]
+    return [column.typed_name for column in columns]
 
 
 def test_without_a_terminal_a_record_is_one_line_with_all_columns() -> None:
@@ -99,10 +99,12 @@ def test_records_stand_one_under_the_other_where_not_even_their_names_fit() -> N
 
 
 def test_no_value_is_cut_at_any_width() -> None:
-    labels = {word for column in COLUMNS for word in (*column.label.split(), *column.head.split())}
+    labels = {
+        typed_name for column in COLUMNS for typed_name in (*column.label.split(), *column.head.split())
+    }
     values = {str(value or "-") for record in RECORDS for value in record.values()}
     for width in range(1, 90):
-        words = {word for line in text(COLUMNS, RECORDS, width) for word in line.split()}
+        words = {typed_name for line in text(COLUMNS, RECORDS, width) for typed_name in line.split()}
         assert words <= labels | values
         assert {"812", "81", "ann", "02:00:00:00:00:06"} <= words
 
