@@ -426,7 +426,7 @@ def _format_commit(difference: Record, **fields: Any) -> Record:
 @config.command("confirm")
 @cli.change_command
 def confirm_(gateway: RemoteGateway) -> Report:
-    """Confirm the last commit, so that it stays."""
+    """Confirm the last commit, so that the gateway does not return to the former configuration."""
     return _report_message(gateway.send("POST", f"{CONFIGURATION_PATH}/confirm"))
 
 
@@ -434,7 +434,8 @@ def confirm_(gateway: RemoteGateway) -> Report:
 @click.argument("revision", type=_revision_type)
 @cli.change_command
 def rollback(gateway: RemoteGateway, revision: str) -> Report:
-    """Copy an archived revision to the candidate. 1 is the newest; a commit then makes it run."""
+    """Copy an archived revision to the candidate. Revision 1 is the newest. Commit the candidate to make the
+    revision the running configuration."""
     number: Any = int(revision) if revision.isdecimal() else revision
     return _report_message(gateway.send("POST", f"{CONFIGURATION_PATH}/rollback", {"revision": number}))
 
@@ -458,9 +459,9 @@ def discard(gateway: RemoteGateway, yes: bool) -> Report:
 @click.argument("revision", required=False, type=_revision_type)
 @cli.read_command
 def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
-    """List the running configuration, which is 0, and the archived revisions, the newest first.
+    """List the running configuration, which is revision 0, and the archived revisions, newest first.
 
-    With REVISION, show when and by whom it was committed, and its values.
+    With REVISION, show the time, the author and the values of the revision.
     """
     if revision is None:
         return ResultList(_list_revisions(gateway), _REVISION_COLUMNS)
@@ -476,9 +477,9 @@ def archive(gateway: RemoteGateway, revision: str | None) -> ResultList | Sheet:
 def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Report | None:
     """Write the running configuration to FILE, as JSON.
 
-    FILE is HOSTNAME-TIME.json by default; - is standard output. The API shows no secrets, so the file has
-    none: keep them elsewhere, or restore on a gateway that still runs them. Their paths are on standard
-    error.
+    FILE is HOSTNAME-TIME.json by default; - is standard output. The API shows no secrets, so the file
+    contains no secrets: store the secrets elsewhere, or restore on a gateway that still runs them. The paths
+    of the secrets are printed on standard error.
     """
     if file == STANDARD_INPUT and cli.get_shared_option(ctx, "output"):
         raise click.UsageError("--output does not go with FILE -: a backup is always JSON.", ctx)

@@ -81,10 +81,10 @@ _limit_option = cli.create_limit_option(default=100, show_default=True)
 @_limit_option
 @cli.read_command
 def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
-    """List sessions that are up or have ended, the newest first. All conditions must match.
+    """List sessions that are up or have ended, newest first. All conditions must match.
 
-    TEXT is a part of a username, MAC address or interface, or an address. --ip with --at says who had an
-    address at a time. Exit status 1 if there is no such session.
+    TEXT is a part of a username, MAC address or interface, or an address. --ip with --at finds the subscriber
+    that had an address at a time. Exit status 1 if no session matches.
     """
     records = gateway.list_records("/subscribers/history", "sessions", query, limit)
     if not records:
@@ -108,10 +108,10 @@ def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
 @_limit_option
 @cli.read_command
 def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
-    """List sign-ons that failed, and why, the newest first. All conditions must match.
+    """List failed sign-ons with their reasons, newest first. All conditions must match.
 
-    TEXT is a part of a username, MAC address or access interface. Attempts that follow one another are one
-    line. Exit status 1 if there is no such sign-on.
+    TEXT is a part of a username, MAC address or access interface. Repeated attempts are shown as one line.
+    Exit status 1 if no sign-on matches.
     """
     records = gateway.list_records("/subscribers/failed-sign-ons", "failures", query, limit)
     if not records:
@@ -124,7 +124,7 @@ def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultL
 @_limit_option
 @cli.read_command
 def timeline(gateway: RemoteGateway, target: sessions.Target, limit: int) -> ResultList:
-    """List what happened to a subscriber, and who did it, the newest first. TARGET may be offline."""
+    """List the events of a subscriber and who caused them, newest first. TARGET may be offline."""
     path = f"{sessions.get_session_path(sessions.find_past_session(gateway, target)['id'])}/timeline"
     return ResultList(gateway.list_records(path, "entries", {}, limit), _TIMELINE_COLUMNS)
 
@@ -168,5 +168,5 @@ _AUDIT_COLUMNS = (
 @_limit_option
 @cli.read_command
 def audit(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
-    """List the changes and the refused requests, the newest first. Requires the role admin."""
+    """List the changes and the refused requests, newest first. Requires the role admin."""
     return ResultList(gateway.list_records("/audit", "records", query, limit), _AUDIT_COLUMNS)

@@ -104,7 +104,7 @@ def _get_job_path(job: str) -> str:
 
 @cli.group()
 def jobs() -> None:
-    """Show and cancel jobs: work on many sessions, which `--where` starts."""
+    """Show and cancel jobs. A job changes many sessions; `--where` starts a job."""
 
 
 jobs.add_command(
@@ -127,7 +127,7 @@ def show(gateway: RemoteGateway, job: str) -> Sheet:
 @_job_argument
 @cli.change_command
 def cancel(gateway: RemoteGateway, job: str) -> Report:
-    """Cancel a job: it takes no further session."""
+    """Cancel a job: the job changes no further sessions."""
     record = gateway.send("DELETE", _get_job_path(job))
     state, done, total = escape(record["state"]), record["done"], record["total"]
     return Report(f"job {record['id']} is {state} after {done} of {total}", record)

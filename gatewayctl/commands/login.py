@@ -47,11 +47,11 @@ def login(
     password: str | None,
     if_needed: bool,
 ) -> None:
-    """Log in to a gateway, and keep the token in its context.
+    """Log in to a gateway, and store the token in the context of the gateway.
 
-    The first login at a gateway creates its context: --context names the context, which is called HOST:PORT
-    by default. The context becomes the current one, which the other commands use. Only the owner can read the
-    file of the contexts.
+    The first login at a gateway creates a context, named by --context, by default HOST:PORT. The context
+    becomes the current context, which the other commands use. Only the owner can read the file of the
+    contexts.
     """
     file = ContextsFile(os.environ)
     context = _find_context(ctx, file, url, ca)
@@ -101,7 +101,7 @@ def logout(ctx: click.Context, everywhere: bool) -> None:
 
 @cli.group()
 def contexts() -> None:
-    """Manage the contexts: the gateways that you know.
+    """Manage the contexts: the gateways that you have logged in to.
 
     The file is gatewayctl/contexts.json, in XDG_CONFIG_HOME or ~/.config.
     """
@@ -112,7 +112,7 @@ def contexts() -> None:
 @cli.columns_option
 @click.pass_context
 def list_(ctx: click.Context) -> None:
-    """List the contexts, and why a token is not valid. Tokens are not shown."""
+    """List the contexts, and why a token is invalid. Tokens are not shown."""
     contexts = ContextsFile(os.environ).read()
     records = []
     for context in contexts.by_name.values():

@@ -37,7 +37,7 @@ def enable() -> None:
 @click.argument("user")
 @click.option("--create-admin", is_flag=True, help="Create the user with the role admin, if there is none.")
 def password(user: str, create_admin: bool) -> None:
-    """Set the password of a user, which you type twice, or which is a line of standard input."""
+    """Set the password of a user. Type the password twice, or pass one line of standard input."""
     ask = partial(ask_password, user, None if sys.stdin.isatty() else STANDARD_INPUT, is_new=True)
     with _translate_errors():
         terminal.show(*escape_lines(core_rescue.set_password(os.environ, user, ask, create=create_admin)))
@@ -45,7 +45,7 @@ def password(user: str, create_admin: bool) -> None:
 
 @rescue.command()
 def undo() -> None:
-    """Undo the last commit: the configuration before it runs again."""
+    """Undo the last commit: restore the configuration before the last commit."""
     with _translate_errors():
         terminal.show(*escape_lines(core_rescue.undo(os.environ)))
 

@@ -30,7 +30,7 @@ def is_healthy(dependency: Record) -> bool:
 @click.option("--detail", is_flag=True, help="List what the gateway depends on, each with a sentence.")
 @cli.read_command
 def health(gateway: RemoteGateway, detail: bool) -> Sheet | ResultList:
-    """Show whether the gateway and its core respond, and the sources of sessions that do not.
+    """Show whether the gateway and its core respond, and which sources of sessions do not respond.
 
     Exit status 1 while a source of sessions does not respond or, with --detail, a dependency is degraded or
     has failed. Only --detail requires a login.
@@ -50,7 +50,7 @@ def _get_exit_status(is_good: bool) -> ExitStatus:
 @cli.command()
 @cli.read_command
 def version(gateway: RemoteGateway) -> Sheet:
-    """Show the version of the gateway; `gatewayctl --version` shows that of this command."""
+    """Show the version of the gateway; `gatewayctl --version` shows the version of gatewayctl."""
     return Sheet(gateway.get("/system/version"))
 
 

@@ -38,7 +38,8 @@ _RETRY_PAUSE_SECONDS = 1.0
 @cli.create_limit_option("The largest number of sessions; 20 by default.")
 @partial(cli.read_command, refresh=True)
 def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultList:
-    """List the sessions with the most traffic now. On a terminal, every few seconds until Ctrl-C."""
+    """List the sessions with the most traffic now. On a terminal, refresh the list every two seconds until
+    Ctrl-C."""
     talkers = gateway.get("/subscribers/traffic", sort=sort, limit=limit)["sessions"]
     return ResultList(talkers, _TOP_COLUMNS)
 
@@ -53,10 +54,10 @@ def top(gateway: RemoteGateway, sort: str | None, limit: int | None) -> ResultLi
 )
 @cli.read_command
 def traffic(gateway: RemoteGateway, **query: Any) -> ResultList:
-    """List the traffic of all trunks over time, the oldest first.
+    """List the traffic of all trunks over time, oldest first.
 
-    TIME is such as 2h (ago), 02:13 or yesterday 02:13, ISO 8601 or epoch seconds. A time in which nothing was
-    measured is missing.
+    TIME is such as 2h (ago), 02:13 or yesterday 02:13, ISO 8601 or epoch seconds. The list has no samples for
+    times in which the gateway did not measure.
     """
     return ResultList(gateway.get("/interfaces/traffic", **query)["samples"], _SAMPLE_COLUMNS)
 

@@ -67,7 +67,7 @@ def list_(gateway: RemoteGateway) -> ResultList:
 @_commit_option
 @cli.change_command
 def add(gateway: RemoteGateway, username: str, role: str, password_file: str | None, commit: bool) -> Report:
-    """Add a user. You type the password twice."""
+    """Add a user. Type the password twice."""
     path = _get_user_path(username)
     if any(each["username"] == username for each in _list_users(gateway)):
         raise CommandError(ExitStatus.REFUSED, f"there is a user {escape(username)} already")
@@ -82,7 +82,7 @@ def add(gateway: RemoteGateway, username: str, role: str, password_file: str | N
 @_commit_option
 @cli.change_command
 def password(gateway: RemoteGateway, username: str, password_file: str | None, commit: bool) -> Report:
-    """Set the password of a user. You type the password twice."""
+    """Set the password of a user. Type the password twice."""
     _require_user(gateway, username)
     path, value = _get_user_path(username, "password_hash"), _ask_password_hash(username, password_file)
     return _apply_operation(gateway, {"op": "set", "path": path, "value": value}, commit)
@@ -117,7 +117,7 @@ def remove(gateway: RemoteGateway, username: str, commit: bool, yes: bool) -> Re
 @_user_argument
 @cli.change_command
 def logout(gateway: RemoteGateway, username: str) -> Report:
-    """End all tokens of a user at once, without a change of the configuration."""
+    """End all tokens of a user immediately, without a change of the configuration."""
     response = gateway.send("POST", "/auth/logout-everywhere", {"username": username})
     return Report(response["message"], response)
 
