@@ -193,7 +193,7 @@ class Broadcast(_Source):
 
     def run(self) -> None:
         """Receive the core's events. Never returns."""
-        for batch in self._events.follow_for_ever(gevent.sleep, behind=self._times.past_events):
+        for batch in self._events.follow_for_ever(gevent.sleep, recent=self._times.past_events):
             self._add_batch(batch)
             # Otherwise streams would not run while there are more events, and fall too far behind.
             gevent.sleep(0)

@@ -28,11 +28,11 @@ class Events:
         return self._core.follow(SubscribeEvents(boot_id, sequence))
 
     def follow_for_ever(
-        self, pause: Callable[[float], None], *, behind: int = 0, all_held: bool = False
+        self, pause: Callable[[float], None], *, recent: int = 0, with_all_held: bool = False
     ) -> Iterator[EventsReply]:
-        """Yield batches of events from now on, without an end, and first at most the last `behind` events.
-        After a broken connection, `pause` is called with the seconds to wait. After a gap, the next event
-        follows; if `all_held` is set, the oldest event that the core holds follows instead."""
+        """Yield batches of events from now on, without an end, and first at most the last `past_events`
+        events. After a broken connection, `pause` is called with the seconds to wait. After a gap, the next
+        event follows; if `with_all_held` is set, the oldest event that the core holds follows instead."""
         boot_id: str | None = None
         last: int | None = None
 
@@ -40,12 +40,12 @@ class Events:
             nonlocal boot_id, last
             while True:
                 for batch in self.follow_after(boot_id, last):
-                    if boot_id is None and behind:
-                        boot_id, last = batch.boot_id, max(batch.oldest - 1, batch.newest - behind)
+                    if boot_id is None and recent:
+                        boot_id, last = batch.boot_id, max(batch.oldest - 1, batch.newest - recent)
                         break
                     yield batch
                     boot_id = batch.boot_id
-                    if batch.gap and all_held:
+                    if batch.gap and with_all_held:
                         last = batch.oldest - 1
                         break
                     if batch.events:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from gateway_contract.base.logs import mask_text
 
 #: Keys of the WSGI environ for the name and the role of the caller, after the access check.
-USER, ROLE = "gateway_api.user", "gateway_api.role"
+USER_KEY, ROLE_KEY = "gateway_api.user", "gateway_api.role"
 
 #: Paths that monitors poll, with or without a token. A successful poll is logged at debug.
 _POLLED_PATHS = (
@@ -52,8 +52,8 @@ def make_log_fields(
     path = environ.get("PATH_INFO")
     return {
         "request_id": request_id,
-        "user": environ.get(USER),
-        "role": environ.get(ROLE),
+        "user": environ.get(USER_KEY),
+        "role": environ.get(ROLE_KEY),
         "address": environ.get("REMOTE_ADDR"),
         "method": environ.get("REQUEST_METHOD"),
         "path": None if path is None else _mask_path(path),

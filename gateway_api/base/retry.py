@@ -17,7 +17,7 @@ MISSING_METHOD_RETRY_SECONDS = 60.0
 def repeat(
     make: Callable[[], Iterable[T]],
     pause: Callable[[float], object],
-    what: str,
+    task: str,
     log: logging.Logger,
     *,
     seconds: float = 1.0,
@@ -27,7 +27,7 @@ def repeat(
     """Yield the items that `make` returns, and call `make` again after each end. Before each further call,
     `pause` is called with `seconds` or more.
 
-    A failure is logged once, as "cannot" and `what`, until the next item arrives. An unexpected exception is
+    A failure is logged once, as "cannot" and `task`, until the next item arrives. An unexpected exception is
     logged each time, with the text `fault`; without `fault`, the exception is raised."""
     has_failed = False
     while True:
@@ -37,7 +37,7 @@ def repeat(
                 has_failed = False
                 yield item
         except (GatewayApiError, OSError, sqlite3.Error) as error:
-            log.log(logging.DEBUG if has_failed else level, "cannot %s: %s", what, error)
+            log.log(logging.DEBUG if has_failed else level, "cannot %s: %s", task, error)
             has_failed = True
             if isinstance(error, CoreLacksMethod):
                 wait = MISSING_METHOD_RETRY_SECONDS

@@ -31,19 +31,21 @@ _CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
 _BIND_PATTERN = re.compile(r"(\[[^\s\[\]]+\]|[^\s:\[\]]*):[0-9]{1,5}", re.ASCII)
 _VARIABLE_PREFIX = "GATEWAY_API_"
 #: Variables that both profiles accept, as they share one file.
-KNOWN = frozenset(name for name in NAMES if name.startswith(_VARIABLE_PREFIX))
+KNOWN_VARIABLES = frozenset(name for name in NAMES if name.startswith(_VARIABLE_PREFIX))
 
 
 def _check_names(environment: Mapping[str, str]) -> None:
     """Raise BadSetting if the name of a variable is misspelled: the setting would silently have its
     default."""
-    unknown = sorted(name for name in environment if name.startswith(_VARIABLE_PREFIX) and name not in KNOWN)
+    unknown = sorted(
+        name for name in environment if name.startswith(_VARIABLE_PREFIX) and name not in KNOWN_VARIABLES
+    )
     if unknown:
         raise BadSetting("; ".join(map(_describe_unknown, unknown)))
 
 
 def _describe_unknown(name: str) -> str:
-    known = [each.removeprefix(_VARIABLE_PREFIX) for each in sorted(KNOWN)]
+    known = [each.removeprefix(_VARIABLE_PREFIX) for each in sorted(KNOWN_VARIABLES)]
     nearest = difflib.get_close_matches(name.removeprefix(_VARIABLE_PREFIX).upper(), known, n=1)
     return f"{name} is not a known variable" + (
         f"; did you mean {_VARIABLE_PREFIX}{nearest[0]}?" if nearest else ""

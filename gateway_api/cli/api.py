@@ -83,22 +83,22 @@ def rescue_group() -> None:
     """As root on the gateway: enable the API, set a password, undo the last commit."""
 
 
-@rescue_group.command()
-def enable() -> None:
+@rescue_group.command("enable")
+def enable_api() -> None:
     """Set api.enabled to true."""
     _run_rescue(partial(rescue.enable, os.environ))
 
 
-@rescue_group.command()
+@rescue_group.command("password")
 @click.argument("user")
 @click.option("--create-admin", is_flag=True, help="create the user with the role admin, if there is none")
-def password(user: str, create_admin: bool) -> None:
+def set_password(user: str, create_admin: bool) -> None:
     """Set the password of a user, read without echo or from standard input."""
     _run_rescue(partial(rescue.set_password, os.environ, user, _ask_password, create=create_admin))
 
 
-@rescue_group.command()
-def undo() -> None:
+@rescue_group.command("undo")
+def undo_commit() -> None:
     """Undo the last commit: the configuration before it runs again."""
     _run_rescue(partial(rescue.undo, os.environ))
 

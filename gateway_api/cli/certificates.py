@@ -15,7 +15,7 @@ from gateway_contract.base.certificate import is_self_signed, read_expiry
 from gateway_contract.base.errors import GatewayApiError
 
 #: Validity in days: the limit of browsers (CA/Browser Forum, Baseline Requirements 6.3.2) minus one day.
-DAYS = 397
+VALIDITY_DAYS = 397
 #: Remaining validity below which a certificate is renewed, in seconds.
 _RENEWAL_SECONDS = 30 * 86400
 #: Organization in the subject of certificates that this module made.
@@ -80,7 +80,7 @@ def _sign(certificate: Path, key: Path, name: str) -> None:
         f"subjectAltName={','.join(f'DNS:{each}' for each in names)},IP:127.0.0.1,IP:::1",
     )
     pem = _run_openssl(
-        *("req", "-x509", "-new", "-key", "/dev/stdin", "-days", str(DAYS)),
+        *("req", "-x509", "-new", "-key", "/dev/stdin", "-days", str(VALIDITY_DAYS)),
         *("-subj", f"/O={_ORGANIZATION}/CN={name}"),
         *(word for extension in extensions for word in ("-addext", extension)),
         standard_input=key.read_bytes(),

@@ -25,11 +25,13 @@ from gateway_contract.passwords import hash_password
 from gateway_contract.program import run
 
 #: File with the certificate and the key that the API has used since its start or its last reload.
-SERVED = Path("/run/gateway-api-certificate/pair.pem")
+SERVED_PAIR = Path("/run/gateway-api-certificate/pair.pem")
 #: Folders in which systemd looks for units.
-UNITS = tuple(Path(folder, "systemd/system") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
+UNIT_FOLDERS = tuple(
+    Path(folder, "systemd/system") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib")
+)
 #: The group of the core, which reads the first users.
-GROUP = "gateway-core"
+CORE_GROUP = "gateway-core"
 
 
 def main() -> int:
@@ -53,8 +55,8 @@ def setup(only_renew: bool) -> None:
         renew_certificate(ETC)
         return
     subprocess.run(["systemd-sysusers", "gateway-api.conf"], check=True)
-    prepare(ETC, CONFIGURATION, GROUP)
-    units = [folder / "gateway-core.service" for folder in UNITS]
+    prepare(ETC, CONFIGURATION, CORE_GROUP)
+    units = [folder / "gateway-core.service" for folder in UNIT_FOLDERS]
     # A dangling link is an operator's choice, too.
     if not any(unit.exists() or unit.is_symlink() for unit in units):
         click.echo(CoreAbsent.HINT)
@@ -90,12 +92,13 @@ def renew_certificate(etc: Path) -> None:
     certificate, key = etc / "tls" / "certificate.pem", etc / "tls" / "key.pem"
     if certificates.renew(certificate, key, socket.gethostname()):
         click.echo(
-            f"{certificate} is renewed for {certificates.DAYS} days: clients that trust the file need it"
+            f"{certificate} is renewed for {certificates.VALIDITY_DAYS} days: "
+            "clients that trust the file need it"
         )
     _warn_of_expiry(certificate)
     # Also without a renewal: the reload after the last renewal may have failed.
     is_made_here = certificates.is_made_here(certificate)
-    if is_made_here and SERVED.exists() and certificate.read_bytes() not in SERVED.read_bytes():
+    if is_made_here and SERVED_PAIR.exists() and certificate.read_bytes() not in SERVED_PAIR.read_bytes():
         subprocess.run(["systemctl", "try-reload-or-restart", "gateway-api.service"], check=True)
 
 

@@ -133,7 +133,12 @@ class SingleWorker:
         what = f"record {self._what} in the history"
         # If this greenlet ended, nothing later would be recorded.
         for _ in repeat(
-            self._record_if_alone, gevent.sleep, what, LOG, level=logging.ERROR, fault=f"cannot {what}"
+            self._record_if_alone,
+            gevent.sleep,
+            what,
+            LOG,
+            level=logging.ERROR,
+            fault=f"cannot {what}",
         ):
             pass
 

@@ -300,7 +300,7 @@ def _feed(events: Events, registry: Registry, configured: threading.Event) -> No
     configured.wait()
 
     def feed() -> Iterator[None]:
-        for batch in events.follow_for_ever(time.sleep, all_held=True):
+        for batch in events.follow_for_ever(time.sleep, with_all_held=True):
             # Without a webhook, nobody misses the events.
             if batch.gap and len(registry):
                 LOG.error("webhooks miss the events before %s-%d", batch.boot_id, batch.oldest)

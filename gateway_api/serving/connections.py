@@ -297,7 +297,7 @@ class TlsSocket(_WatchedSocket, SSLSocket):  # type: ignore[misc]
     send = tls_errors.clear_errors_after(SSLSocket.send)
 
 
-def take_over(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:
+def watch_socket(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:
     """Return a watched socket that replaces an accepted socket, before its handshake: a `TlsSocket` if there
     is a TLS context, otherwise a `PlainSocket`."""
     if client.family != socket.AF_UNIX:

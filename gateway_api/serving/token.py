@@ -15,7 +15,7 @@ from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.variables import BadSetting
 
 #: Exit status EX_CONFIG of sysexits.h. After this status, systemd does not restart the unit.
-STATUS_OF_OFF = 78
+EXIT_STATUS_OFF = 78
 
 globals().update(make_settings(TOKEN))
 
@@ -23,7 +23,7 @@ try:
     bind = choose_address(Settings.from_environment(os.environ, TOKEN))
 except (ProfileOff, BadSetting) as error:
     sys.stderr.write(f"the alternative profile is off: {error}\n")
-    sys.exit(STATUS_OF_OFF)
+    sys.exit(EXIT_STATUS_OFF)
 except GatewayApiError as error:
     sys.exit(f"cannot start the alternative profile: {error}")
 

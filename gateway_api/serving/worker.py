@@ -46,7 +46,7 @@ from gateway_api.serving.connections import (
     PlainSocket,
     TlsSocket,
     close_at_once,
-    take_over,
+    watch_socket,
 )
 from gateway_contract.base import logs
 from gateway_contract.base.certificate import SERVED, log_expiry
@@ -210,7 +210,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             server.close()
         # A connection that was accepted just now is not counted yet.
         gevent.sleep(0)
-        self.wsgi.stop()
+        self.wsgi.end_streams()
         # If the arbiter stops as well, it ends the worker earlier, by graceful_timeout.
         deadline = time.monotonic() + _FINISH_SECONDS
         while self._connections and time.monotonic() < deadline:
@@ -221,12 +221,12 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         if self._connections:
             self._connections.end_all()
             gevent.sleep(_RECORD_SECONDS)
-        self.wsgi.end()
+        self.wsgi.close_audit_log()
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         client.setblocking(1)
         try:
-            sock = take_over(client, self._context)
+            sock = watch_socket(client, self._context)
         except (OSError, ValueError) as error:
             # The client has closed the connection already, perhaps after bytes that are not TLS.
             _log.debug("a client closed its connection before the first request: %s", error)

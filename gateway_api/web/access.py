@@ -85,7 +85,7 @@ def set_token_cookie(token: str | None) -> None:
             response.set_cookie(_make_cookie_name(), token, **_COOKIE_ATTRIBUTES)
         return response
 
-    if _is_from_page():
+    if _is_page_request():
         after_this_request(set_cookie)
 
 
@@ -158,7 +158,7 @@ def _read_user_token(request: ApiRequest) -> str:
     # A wrong header is an error, even if there is a valid cookie.
     if "HTTP_AUTHORIZATION" in request.environ:
         return _read_bearer_token(request)
-    token = request.cookies.get(_make_cookie_name()) if _is_from_page() else None
+    token = request.cookies.get(_make_cookie_name()) if _is_page_request() else None
     if not token:
         raise NotAuthenticated("no token")
     return token
@@ -173,7 +173,7 @@ def _read_bearer_token(request: ApiRequest) -> str:
     return str(token.strip())
 
 
-def _is_from_page() -> bool:
+def _is_page_request() -> bool:
     return request.headers.get(_PAGE_HEADER) == _PAGE_VALUE
 
 

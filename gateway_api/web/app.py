@@ -84,13 +84,13 @@ class Application(Flask):
         # No function is a coroutine. Flask would look at each function, at each request.
         return func
 
-    def stop(self) -> None:
+    def end_streams(self) -> None:
         """End the event streams. Called when the worker stops."""
         services: WorkerServices = self.extensions[EXTENSION_NAME]
         if isinstance(services, UserServices):
             services.streams.close()
 
-    def end(self) -> None:
+    def close_audit_log(self) -> None:
         """Close the audit log. Called after the last request of the worker."""
         services: WorkerServices = self.extensions[EXTENSION_NAME]
         services.audit.close()

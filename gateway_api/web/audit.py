@@ -40,23 +40,23 @@ def install(app: Flask) -> None:
     def _record_response(response: Response) -> Response:
         request = get_request()
         if _is_change(request) or response.status_code in _REJECTION_STATUSES:
-            _record(request, response.status_code, _read_message(response))
+            _write_record(request, response.status_code, _read_message(response))
         return response
 
     @app.teardown_request
     def _record_failure(error: BaseException | None) -> None:
         request = get_request()
         if _is_change(request) and not request.is_recorded:
-            _record(request, None, None)
+            _write_record(request, None, None)
 
 
 def _is_change(request: ApiRequest) -> bool:
     return request.method not in SAFE_METHODS and request.url_rule is not None
 
 
-def _record(request: ApiRequest, status: int | None, message: str | None) -> None:
+def _write_record(request: ApiRequest, status: int | None, message: str | None) -> None:
     request.is_recorded = True
-    role = request.environ.get(http.ROLE)
+    role = request.environ.get(http.ROLE_KEY)
     result = "unanswered" if request.is_unanswered else derive_result(status)
     values = mask_secrets({"before": request.before, "after": request.after})
     record = AuditEntry(

@@ -71,13 +71,13 @@ def prepare_worker(ended_pid: int | None) -> None:
             if former.exists():
                 former.rename(own)
             else:
-                _make_file(own, size)
+                _create_file(own, size)
     except OSError as error:
         _workers_without_space[pid % mmap.PAGESIZE] = 1
         LOG.error("cannot create the counter files of a worker, the metrics lack its counts: %s", error)
 
 
-def _make_file(file: Path, size: int) -> None:
+def _create_file(file: Path, size: int) -> None:
     draft = file.with_suffix(".new")
     try:
         with draft.open("wb") as stream:
@@ -88,7 +88,7 @@ def _make_file(file: Path, size: int) -> None:
         draft.unlink(missing_ok=True)
 
 
-def has_room() -> bool:
+def has_space() -> bool:
     """Return True if this process counts: it has disk space for its counter files, or it is not a worker and
     counts in memory."""
     return not _workers_without_space[os.getpid() % mmap.PAGESIZE]
@@ -99,6 +99,6 @@ def forget_worker(pid: int) -> None:
     _workers_without_space[pid % mmap.PAGESIZE] = 0
 
 
-def count_workers_without_room() -> int:
+def count_workers_without_space() -> int:
     """Return the number of workers of this service that do not count, because they have no disk space."""
     return sum(_workers_without_space[:])

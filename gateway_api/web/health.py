@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway_api.auth.ledger import Ledger
 from gateway_api.base.settings import Settings
 from gateway_api.hub.interface import GetCounts, Hub, WebhookCounts
-from gateway_api.web.counters import count_workers_without_room
+from gateway_api.web.counters import count_workers_without_space
 from gateway_contract.base.certificate import SERVED
 from gateway_contract.base.durable import is_unwritable, require_writable
 from gateway_contract.base.errors import CoreAbsent, CoreUnavailable, HubUnavailable
@@ -110,7 +110,7 @@ def _check_disk(content: str, folder: Path) -> tuple[float, Dependency]:
 
 
 def _check_counters() -> Dependency:
-    workers = count_workers_without_room()
+    workers = count_workers_without_space()
     message = "The counters of all workers are in the metrics."
     if workers:
         message = f"The disk takes no counters. Workers that are not in the metrics: {workers}."

@@ -38,7 +38,7 @@ _EXTENSION_NAME = "metrics"
 
 #: Upper bounds of the histogram's buckets, in seconds: dense where most responses are, up to the longest
 #: response that is not a commit.
-BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1, 5)
+BUCKET_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1, 5)
 #: Time for which later scrapes get the same text, in seconds. Prometheus scrapes every 5 to 60 seconds.
 CACHE_SECONDS = 1.0
 
@@ -81,8 +81,8 @@ def install(app: Flask, user_services: UserServices) -> None:
     registry = CollectorRegistry()
     # Adds up the files of all workers. The exporter's class for gunicorn would not start on a full disk.
     exporter = PrometheusMetrics.for_app_factory(path=None, export_defaults=False, registry=registry)
-    if counters.has_room():
-        exporter.export_defaults(BUCKETS, route, prefix="gateway_api", app=app)
+    if counters.has_space():
+        exporter.export_defaults(BUCKET_SECONDS, route, prefix="gateway_api", app=app)
         streams = Gauge(
             "gateway_api_sse_clients", "Open event streams", multiprocess_mode="livesum", registry=registry
         )
@@ -154,8 +154,8 @@ class _StateCollector(Collector):
         info.add_metric([VERSION], 1)
         yield info
         try:
-            counts, core_dependencies = self._core.call(GetStatistics()), self._core.get_dependencies()
-            yield from self._describe_core(counts)
+            statistics, core_dependencies = self._core.call(GetStatistics()), self._core.get_dependencies()
+            yield from self._describe_core(statistics)
             dependencies += health.describe_core(core_dependencies)
         except CoreUnavailable as error:
             dependencies += health.describe_core(error)
@@ -178,30 +178,30 @@ class _StateCollector(Collector):
             )
         yield from self._describe_dependencies(dependencies)
 
-    def _describe_core(self, counts: Statistics) -> Iterator[Metric]:
-        unavailable = len(counts.unavailable_sources)
-        for name, text, value in (
+    def _describe_core(self, statistics: Statistics) -> Iterator[Metric]:
+        unavailable = len(statistics.unavailable_sources)
+        for name, help_text, value in (
             ("gateway_api_core_up", "Whether the core daemon replies", 1),
-            ("svc_active_sessions_total", "Total active subscriber sessions", counts.active_sessions),
-            ("svc_vrf_steered_sessions", "VRF-steered CGNAT sessions", counts.vrf_steered_sessions),
-            ("svc_qos_sessions", "Sessions with QoS applied", counts.qos_sessions),
-            ("gateway_sessions_stale", "Sessions whose source does not reply", counts.stale_sessions),
+            ("svc_active_sessions_total", "Total active subscriber sessions", statistics.active_sessions),
+            ("svc_vrf_steered_sessions", "VRF-steered CGNAT sessions", statistics.vrf_steered_sessions),
+            ("svc_qos_sessions", "Sessions with QoS applied", statistics.qos_sessions),
+            ("gateway_sessions_stale", "Sessions whose source does not reply", statistics.stale_sessions),
             ("gateway_core_unavailable_sources", "Sources of sessions that do not reply", unavailable),
-            ("gateway_core_faults", "Faults that the core could not repair", counts.faults),
+            ("gateway_core_faults", "Faults that the core could not repair", statistics.faults),
         ):
-            yield GaugeMetricFamily(name, text, value)
-        drops = counts.packet_drops
-        refusals = {(each.reason,): each.frames for each in counts.demux_refusals}
-        skipped = {(each.source, each.kind): each.entries for each in counts.skipped_entries}
-        for name, text, labels, values in (
-            ("repairs", _REPAIRS_HELP, ["kind"], {(each.kind,): each.repairs for each in counts.repairs}),
+            yield GaugeMetricFamily(name, help_text, value)
+        drops = statistics.packet_drops
+        refusals = {(each.reason,): each.frames for each in statistics.demux_refusals}
+        skipped = {(each.source, each.kind): each.entries for each in statistics.skipped_entries}
+        for name, help_text, labels, values in (
+            ("repairs", _REPAIRS_HELP, ["kind"], {(each.kind,): each.repairs for each in statistics.repairs}),
             ("demux_refusals", _DEMUX_REFUSALS_HELP, ["reason"], refusals),
             ("spoofed_packets", _SPOOFED_HELP, ["trunk"], {(each.trunk,): each.spoofed for each in drops}),
             ("blocked_packets", _BLOCKED_HELP, ["trunk"], {(each.trunk,): each.blocked for each in drops}),
             ("skipped_entries", _SKIPPED_HELP, ["source", "kind"], skipped),
         ):
-            yield _make_counter(f"gateway_core_{name}", text, values, labels)
-        if (delays := counts.limit_delays) is not None:
+            yield _make_counter(f"gateway_core_{name}", help_text, values, labels)
+        if (delays := statistics.limit_delays) is not None:
             buckets = [(str(each.seconds), each.sessions) for each in delays.counts]
             yield HistogramMetricFamily(
                 "gateway_core_limit_delay_seconds",
@@ -210,20 +210,20 @@ class _StateCollector(Collector):
                 sum_value=delays.seconds,
             )
 
-    def _describe_hub(self, counts: WebhookCounts) -> Iterator[Metric]:
-        for name, text, value in (
-            ("webhooks", "Webhooks, registered and declared", counts.webhooks),
-            ("webhook_paused", "Webhooks that are paused since they fail in a row", counts.paused),
-            ("webhook_waiting", "Messages that wait for a webhook's next attempt", counts.waiting),
+    def _describe_hub(self, statistics: WebhookCounts) -> Iterator[Metric]:
+        for name, help_text, value in (
+            ("webhooks", "Webhooks, registered and declared", statistics.webhooks),
+            ("webhook_paused", "Webhooks that are paused since they fail in a row", statistics.paused),
+            ("webhook_waiting", "Messages that wait for a webhook's next attempt", statistics.waiting),
         ):
-            yield GaugeMetricFamily(f"gateway_api_{name}", text, value)
-        attempts = {("delivered",): counts.delivered, ("failed",): counts.failed}
-        for name, text, labels, values in (
+            yield GaugeMetricFamily(f"gateway_api_{name}", help_text, value)
+        attempts = {("delivered",): statistics.delivered, ("failed",): statistics.failed}
+        for name, help_text, labels, values in (
             ("webhook_attempts", "Attempts to deliver a message", ["result"], attempts),
-            ("webhook_skipped", "Messages given up after the last attempt", [], {(): counts.skipped}),
-            ("webhook_dropped", "Messages dropped because too many waited", [], {(): counts.dropped}),
+            ("webhook_skipped", "Messages given up after the last attempt", [], {(): statistics.skipped}),
+            ("webhook_dropped", "Messages dropped because too many waited", [], {(): statistics.dropped}),
         ):
-            yield _make_counter(f"gateway_api_{name}", text, values, labels)
+            yield _make_counter(f"gateway_api_{name}", help_text, values, labels)
 
     def _describe_dependencies(self, dependencies: Iterable[Dependency]) -> Iterator[Metric]:
         states = GaugeMetricFamily(
@@ -235,13 +235,13 @@ class _StateCollector(Collector):
             states.add_metric([dependency.name], dependency.state.severity)
         yield states
         if (remaining := self._host.certificate_remaining) is not None:
-            text = "Time until the TLS certificate of the API ends"
-            yield GaugeMetricFamily("gateway_certificate_remaining_seconds", text, remaining)
+            help_text = "Time until the TLS certificate of the API ends"
+            yield GaugeMetricFamily("gateway_certificate_remaining_seconds", help_text, remaining)
 
 
-def _make_counter(name: str, text: str, values: Mapping[Any, float], labels: list[str]) -> Metric:
+def _make_counter(name: str, help_text: str, values: Mapping[Any, float], labels: list[str]) -> Metric:
     """Return a counter. `values` maps the values of its labels to the value of the sample."""
-    family = CounterMetricFamily(name, text, labels=labels)
+    family = CounterMetricFamily(name, help_text, labels=labels)
     for label_values, value in values.items():
         family.add_metric(label_values, value)
     return family

@@ -33,7 +33,7 @@ errors `{"status": "error", "message": ...}`; 401 and 403 are `{"detail": ...}`.
 rates bits per second. Later versions may add fields to responses."""
 
 #: Descriptions by resource.
-_TAG_DESCRIPTIONS = {
+_RESOURCE_DESCRIPTIONS = {
     "login": "Log in and out.",
     "subscribers": "Subscriber sessions: list, inspect, disconnect, change their rates.",
     "history": "Sessions that are up or have ended, failed sign-ons, and what happened to subscribers.",
@@ -58,7 +58,7 @@ archive or a confirmation have none. Every change of the candidate honours If-Ma
     "docs": "This API, as a document for programs and as a page for people.",
 }
 
-_ACCESS_TEXTS = {
+_ACCESS_DESCRIPTIONS = {
     Access.ALWAYS: "Requires no token, and works while the API is disabled.",
     Access.OPEN: "Requires no token.",
     Access.ANY_ROLE: "Requires a token.",
@@ -104,7 +104,7 @@ def make_document(routes: Iterable[Route]) -> dict[str, Any]:
         id = id if ids[id] == 1 else f"{id}_{ids[id]}"
         definition = {"operationId": id, "tags": [route.resource], **_describe_operation(route)}
         spec.path(route.path, operations={route.method.lower(): definition})
-    for name, description in _TAG_DESCRIPTIONS.items():
+    for name, description in _RESOURCE_DESCRIPTIONS.items():
         spec.tag({"name": name, "description": description})
     _add_records(spec, records)
     spec.options["webhooks"] = _describe_deliveries()
@@ -128,9 +128,9 @@ def _describe_operation(route: Route) -> dict[str, Any]:
     has_etag = "ETag" in operation.headers + operation.optional_headers
     may_be_304 = route.method == "GET" and has_etag and operation.is_conditional
     request_headers = [
-        *([_IF_MATCH] if 412 in operation.errors else ()),
-        *([_IF_NONE_MATCH] if may_be_304 else ()),
-        *([_LAST_EVENT_ID] if operation.events and operation.is_resumable else ()),
+        *([_IF_MATCH_HEADER] if 412 in operation.errors else ()),
+        *([_IF_NONE_MATCH_HEADER] if may_be_304 else ()),
+        *([_LAST_EVENT_ID_HEADER] if operation.events and operation.is_resumable else ()),
     ]
     parameters = [
         *(_PATH_PARAMETERS[name] for name in variables),
@@ -154,7 +154,7 @@ def _describe_operation(route: Route) -> dict[str, Any]:
     summary, _, more = operation.text.partition("\n\n")
     definition: dict[str, Any] = {
         "summary": summary.replace("\n", " "),
-        "description": "\n\n".join(filter(None, (more, _ACCESS_TEXTS[access]))),
+        "description": "\n\n".join(filter(None, (more, _ACCESS_DESCRIPTIONS[access]))),
         # The document as a whole requires a token.
         **({"x-roles": _ROLES_BY_ACCESS[access]} if access in _ROLES_BY_ACCESS else {"security": []}),
     }
@@ -261,14 +261,14 @@ def _describe_deliveries() -> dict[str, Any]:
 
 #: Formats by type. Without them, generated clients in Go and Java read rates, counters and times into 32
 #: bits.
-_FORMATS = {"integer": "int64", "number": "double"}
+_FORMAT_BY_TYPE = {"integer": "int64", "number": "double"}
 
 
 def _add_formats(part: Any) -> None:
     """Add a format to each schema of a number in this part of the document."""
     if isinstance(part, dict):
-        if isinstance(part.get("type"), str) and part["type"] in _FORMATS:
-            part.setdefault("format", _FORMATS[part["type"]])
+        if isinstance(part.get("type"), str) and part["type"] in _FORMAT_BY_TYPE:
+            part.setdefault("format", _FORMAT_BY_TYPE[part["type"]])
         for member in part.values():
             _add_formats(member)
     elif isinstance(part, list):
@@ -278,7 +278,7 @@ def _add_formats(part: Any) -> None:
 
 # Components
 
-_REFERENCE = "#/components/schemas/{name}"
+_REFERENCE_TEMPLATE = "#/components/schemas/{name}"
 
 
 class _SchemaRules(BasePlugin):
@@ -290,7 +290,7 @@ class _SchemaRules(BasePlugin):
 
 
 def _refer_to(record: type[msgspec.Struct]) -> dict[str, str]:
-    return {"$ref": _REFERENCE.format(name=record.__name__)}
+    return {"$ref": _REFERENCE_TEMPLATE.format(name=record.__name__)}
 
 
 def _add_records(spec: APISpec, records: Iterable[type[msgspec.Struct]]) -> None:
@@ -300,7 +300,7 @@ def _add_records(spec: APISpec, records: Iterable[type[msgspec.Struct]]) -> None
         for error_response in _ERROR_RESPONSES.values()
         if error_response.record is not None
     )
-    _, schemas = msgspec.json.schema_components([*records, *errors], ref_template=_REFERENCE)
+    _, schemas = msgspec.json.schema_components([*records, *errors], ref_template=_REFERENCE_TEMPLATE)
     for component, schema in schemas.items():
         schema["description"] = " ".join(schema["description"].split())
         if "enum" in schema:
@@ -368,19 +368,19 @@ _PATH_PARAMETERS = {
         ("webhook", "Webhook id.", {"type": "string", "examples": ["wh_0123456789abcdef"]}),
     )
 }
-_IF_MATCH = _make_header(
+_IF_MATCH_HEADER = _make_header(
     "If-Match",
     "Entity tag that the configuration must still have, or the response is 412; `*` is any "
     "(RFC 9110 section 13.1.1).",
     "*",
     pattern=rf"^(?:[ \t]*\*[ \t]*|{ENTITY_TAGS_PATTERN})$",
 )
-_IF_NONE_MATCH = _make_header(
+_IF_NONE_MATCH_HEADER = _make_header(
     "If-None-Match",
     "Entity tag that the client has: while it is current, the response is 304 (RFC 9110 section 13.1.2).",
     '"2f9c1a7be0d4"',
 )
-_LAST_EVENT_ID = _make_header(
+_LAST_EVENT_ID_HEADER = _make_header(
     "Last-Event-ID",
     "Id of the last event that the client has: the events after it follow.",
     "84a7e8343baf37f9-57",

@@ -43,13 +43,13 @@ _VARIABLE_PATTERN = re.compile(r"<(?:\w+:)?(\w+)>")
 
 
 @dataclass(frozen=True)
-class Passed(Generic[T]):
+class RawJson(Generic[T]):
     """Value of type `T` as JSON, which goes into the response unparsed."""
 
     json: msgspec.Raw | Mapping[str, object]
 
 
-def pass_records(raw: Iterable[msgspec.Raw], record: type[T]) -> tuple[T, ...]:
+def cast_records(raw: Iterable[msgspec.Raw], record: type[T]) -> tuple[T, ...]:
     """Return JSON records, typed as structs. The records stay unparsed: only the JSON encoder may read
     them."""
     return cast(tuple[T, ...], tuple(raw))
@@ -211,7 +211,7 @@ def _make_response(operation: ApiOperation, result: Any) -> Response:
     if isinstance(result, Response):
         return result
     data = result.data if isinstance(result, (WithETag, Created)) else result
-    data = data.json if isinstance(data, Passed) else data
+    data = data.json if isinstance(data, RawJson) else data
     is_preview = operation.preview is not None and isinstance(data, operation.preview)
     status = 200 if is_preview else operation.status
     response = responses.make_json(data if operation.is_bare else {"status": "ok", "data": data}, status)
@@ -285,9 +285,9 @@ def make_path_template(rule: str) -> str:
 
 
 def _unwrap(result: Any) -> type[msgspec.Struct]:
-    """Return the struct inside a return type: the struct without the generic types `Passed`, `WithETag` and
+    """Return the struct inside a return type: the struct without the generic types `RawJson`, `WithETag` and
     `Created`."""
-    while get_origin(result) in (Passed, *_HEADERS_BY_TYPE):
+    while get_origin(result) in (RawJson, *_HEADERS_BY_TYPE):
         (result,) = get_args(result)
     kind: type[msgspec.Struct] = result
     return kind

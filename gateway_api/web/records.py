@@ -229,14 +229,14 @@ def _make_section(kind: definition.Object) -> type[msgspec.Struct]:
 
 
 def _make_member(name: str, field: definition.Field) -> tuple[Any, ...]:
-    made = _make_type(field)
+    member_type = _make_type(field)
     if field.nullable:
-        made = made | None
+        member_type = member_type | None
     if not field.required:
-        made = made | UnsetType
+        member_type = member_type | UnsetType
     if field.documented is not None:
-        made = Annotated[made, _describe_field(field, field.documented)]
-    return (name, made) if field.required else (name, made, UNSET)
+        member_type = Annotated[member_type, _describe_field(field, field.documented)]
+    return (name, member_type) if field.required else (name, member_type, UNSET)
 
 
 def _make_type(field: definition.Field) -> Any:
@@ -263,8 +263,8 @@ def _describe_field(field: definition.Field, documented: Meta) -> Meta:
 
 def _make_optional_section(name: str, field: definition.Field) -> tuple[Any, ...]:
     """Return the record field of a section of the candidate. Parts of the section may be missing."""
-    made = Object | UnsetType | None if field.nullable else Object | UnsetType
-    return name, Annotated[made, about(field.section_text, field.sample)], UNSET
+    member_type = Object | UnsetType | None if field.nullable else Object | UnsetType
+    return name, Annotated[member_type, about(field.section_text, field.sample)], UNSET
 
 
 Configuration = _make_section(definition.Object(definition.Configuration))

@@ -59,11 +59,11 @@ class ApiRequest(flask.Request):
     @property
     def user(self) -> str | None:
         """Name of the caller; None before the access check."""
-        return self.environ.get(http.USER)
+        return self.environ.get(http.USER_KEY)
 
     def set_caller(self, username: str, role: str) -> None:
         """Record the name and the role of the caller, for the log lines of this request."""
-        self.environ[http.USER], self.environ[http.ROLE] = username, role
+        self.environ[http.USER_KEY], self.environ[http.ROLE_KEY] = username, role
 
     def read_last_event_id(self) -> EventId | None:
         """Return the id of the last event that the client received, or None without the header. An invalid id

@@ -19,15 +19,15 @@ B = TypeVar("B", bound=Sized)
 
 #: Bytes of lists that are being sent, above which the next list waits. Even with the next list, a worker
 #: stays below the limit of unsent responses, above which slow clients are disconnected.
-MAX_BYTES_IN_SENDING = 32 << 20
+MAX_SENDING_BYTES = 32 << 20
 #: Seconds after which a list that is being sent no longer counts, because its clients are slow.
-SLOW_SECONDS = 30.0
+MAX_SENDING_SECONDS = 30.0
 #: Maximum time that a list waits before its fetch, in seconds. With the access check before the wait and the
 #: call after the wait, a request gets its response within 5 s.
 MAX_WAIT_SECONDS = 0.5
 #: Minimum time for which a list without requests is cached, in seconds; the maximum is twice this time. A
 #: list of 100,000 sessions takes 43 MB in each worker.
-KEPT_SECONDS = 2.0
+MIN_CACHE_SECONDS = 2.0
 
 
 class _List(Generic[B]):
@@ -51,21 +51,21 @@ class WholeLists(Generic[B]):
     def __init__(
         self,
         wait: float = MAX_WAIT_SECONDS,
-        most: int = MAX_BYTES_IN_SENDING,
-        kept: float = KEPT_SECONDS,
+        most: int = MAX_SENDING_BYTES,
+        kept: float = MIN_CACHE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._wait = wait
-        self._most = most
+        self._wait_seconds = wait
+        self._max_bytes = most
         self._clock = clock
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         #: Lists that other requests can join, because the call of `fetch` has not begun.
-        self._next: dict[Hashable, _List[B]] = {}
+        self._joinable: dict[Hashable, _List[B]] = {}
         self._is_fetching = False
         self._sending: set[_List[B]] = set()
         #: Lists of one version, in the order of their last use.
-        self._kept: dict[Hashable, _List[B]] = {}
-        self._idle = IdleTimer(kept, self._kept.clear)
+        self._cached: dict[Hashable, _List[B]] = {}
+        self._idle = IdleTimer(kept, self._cached.clear)
 
     def take(
         self,
@@ -80,10 +80,10 @@ class WholeLists(Generic[B]):
         All requests with this key that arrive before the call of `fetch` share the list, so no client gets a
         list that is older than its request. A list with a version is cached for later requests with the same
         version. Raises the errors of `fetch` and `finish`, and TooManyLists after a long wait."""
-        with self._changed:
-            kept = self._kept.get(key)
+        with self._condition:
+            kept = self._cached.get(key)
             if kept is not None and kept.version == version:
-                self._keep(key, kept)
+                self._cache(key, kept)
                 if not kept.readers:
                     # Only without readers: otherwise a slow reader would block other lists as long as there
                     # are fast readers.
@@ -91,78 +91,80 @@ class WholeLists(Generic[B]):
                 kept.readers += 1
                 self._sending.add(kept)
                 return kept.body, partial(self._release, kept)
-            is_first = key not in self._next
-            wanted = self._next.setdefault(key, _List(version))
-            wanted.readers += 1
+            is_first = key not in self._joinable
+            whole_list = self._joinable.setdefault(key, _List(version))
+            whole_list.readers += 1
         if is_first:
-            self._fetch(key, wanted, fetch, finish)
-        wanted.is_done.wait()
-        if wanted.error is not None:
-            raise wanted.error
+            self._fetch(key, whole_list, fetch, finish)
+        whole_list.is_done.wait()
+        if whole_list.error is not None:
+            raise whole_list.error
         if is_first and version is not None:
-            with self._changed:
-                self._keep(key, wanted)
-        return wanted.body, partial(self._release, wanted)
+            with self._condition:
+                self._cache(key, whole_list)
+        return whole_list.body, partial(self._release, whole_list)
 
-    def _keep(self, key: Hashable, wanted: _List[B]) -> None:
+    def _cache(self, key: Hashable, whole_list: _List[B]) -> None:
         # Lists of other versions are never requested again.
-        for other in [other for other, kept in self._kept.items() if kept.version != wanted.version]:
-            del self._kept[other]
-        self._kept.pop(key, None)
-        self._kept[key] = wanted
-        while len(self._kept) > 1 and sum(len(kept.body) for kept in self._kept.values()) > self._most:
-            del self._kept[next(iter(self._kept))]
+        for other in [other for other, kept in self._cached.items() if kept.version != whole_list.version]:
+            del self._cached[other]
+        self._cached.pop(key, None)
+        self._cached[key] = whole_list
+        while (
+            len(self._cached) > 1 and sum(len(kept.body) for kept in self._cached.values()) > self._max_bytes
+        ):
+            del self._cached[next(iter(self._cached))]
         self._idle.restart()
 
     def _fetch(
-        self, key: Hashable, wanted: _List[B], fetch: Callable[[], B], finish: Callable[[B], B] | None
+        self, key: Hashable, whole_list: _List[B], fetch: Callable[[], B], finish: Callable[[B], B] | None
     ) -> None:
         # For the other requests, if this greenlet is killed.
-        wanted.error = TooManyLists()
+        whole_list.error = TooManyLists()
         try:
             with self._take_turn(key):
-                wanted.body = fetch()
-                with self._changed:
-                    wanted.fetched_at = self._clock()
-                    self._sending.add(wanted)
+                whole_list.body = fetch()
+                with self._condition:
+                    whole_list.fetched_at = self._clock()
+                    self._sending.add(whole_list)
             if finish is not None:
-                wanted.body = finish(wanted.body)
-            wanted.error = None
+                whole_list.body = finish(whole_list.body)
+            whole_list.error = None
         except Exception as error:  # noqa: BLE001 - raised in each request
-            wanted.error = error
+            whole_list.error = error
         finally:
-            with self._changed:
-                if wanted.error is not None:
-                    self._sending.discard(wanted)
-                self._changed.notify_all()
-            wanted.is_done.set()
+            with self._condition:
+                if whole_list.error is not None:
+                    self._sending.discard(whole_list)
+                self._condition.notify_all()
+            whole_list.is_done.set()
 
     @contextmanager
     def _take_turn(self, key: Hashable) -> Iterator[None]:
         """Wait until no other list is being fetched, and fetch no other list during the block. Raises
         TooManyLists after a long wait."""
-        with self._changed:
+        with self._condition:
             try:
-                if not self._changed.wait_for(self._has_room, self._wait):
+                if not self._condition.wait_for(self._has_room, self._wait_seconds):
                     raise TooManyLists
             finally:
-                del self._next[key]
+                del self._joinable[key]
             self._is_fetching = True
         try:
             yield
         finally:
-            with self._changed:
+            with self._condition:
                 self._is_fetching = False
-                self._changed.notify_all()
+                self._condition.notify_all()
 
-    def _release(self, sent: _List[B]) -> None:
-        with self._changed:
-            sent.readers -= 1
-            if not sent.readers:
-                self._sending.discard(sent)
-                self._changed.notify_all()
+    def _release(self, whole_list: _List[B]) -> None:
+        with self._condition:
+            whole_list.readers -= 1
+            if not whole_list.readers:
+                self._sending.discard(whole_list)
+                self._condition.notify_all()
 
     def _has_room(self) -> bool:
         now = self._clock()
-        self._sending = {each for each in self._sending if now - each.fetched_at < SLOW_SECONDS}
-        return not self._is_fetching and sum(len(each.body) for each in self._sending) < self._most
+        self._sending = {each for each in self._sending if now - each.fetched_at < MAX_SENDING_SECONDS}
+        return not self._is_fetching and sum(len(each.body) for each in self._sending) < self._max_bytes

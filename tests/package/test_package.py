@@ -142,7 +142,7 @@ def test_the_first_user_signs_in_on_the_machine(installed: Installed, api: Api) 
 def test_a_certificate_of_ours_that_ends_soon_is_renewed_and_served(installed: Installed) -> None:
     certificate = installed.machine.root / "etc/gateway-api/tls/certificate.pem"
     certificate.unlink()
-    make = "from gateway_api.cli import certificates as c, setup; c.DAYS = 20; setup.main()"
+    make = "from gateway_api.cli import certificates as c, setup; c.VALIDITY_DAYS = 20; setup.main()"
     installed.machine.run(f"{PROGRAMS}/bin/python", "-c", make)
     installed.machine.run("systemctl", "reload", "gateway-api")
     before = certificate.read_text()

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import requests
 
-from gateway_api.base.settings import KNOWN, Settings
+from gateway_api.base.settings import KNOWN_VARIABLES, Settings
 from gateway_api.base.settings import TOKEN as TOKEN_PROFILE
 from gateway_api.base.settings import USERS as USERS_PROFILE
 from gateway_api.serving import users as configuration
@@ -299,7 +299,7 @@ def test_the_environment_file_names_every_variable_with_its_default() -> None:
         str(users.runtime),
         str(token.runtime),
     )
-    assert named.keys() - {"SVC_API_SECRET", "GATEWAY_CORE_SOCKET"} == KNOWN
+    assert named.keys() - {"SVC_API_SECRET", "GATEWAY_CORE_SOCKET"} == KNOWN_VARIABLES
     text = (REPOSITORY / "etc" / "gateway-api.env").read_text()
     assert dict(re.findall(r"^#([A-Z_]+)=(.*)$", text, re.MULTILINE)) == {
         name: str(value) for name, value in named.items()

@@ -9,7 +9,7 @@ from flask import Blueprint
 
 from gateway_api.web import audit, records
 from gateway_api.web.access import ADMIN, ANY_ROLE
-from gateway_api.web.operation import Passed, WithETag, operation, select_records
+from gateway_api.web.operation import RawJson, WithETag, operation, select_records
 from gateway_api.web.request import get_request
 from gateway_api.web.schemas import queries, requests
 from gateway_api.web.services import core
@@ -22,16 +22,16 @@ configuration = Blueprint("configuration", __name__, url_prefix="/api/v1/system/
 
 @configuration.get("", endpoint="running")
 @operation(ANY_ROLE, data=(records.Configuration,))
-def show_running() -> WithETag[Passed[Sections]]:
+def show_running() -> WithETag[RawJson[Sections]]:
     """Return all sections of the running configuration, with masked secrets."""
-    return _show(wire.GetConfiguration())
+    return _respond_with_sections(wire.GetConfiguration())
 
 
 @configuration.get("/candidate", endpoint="candidate")
 @operation(ADMIN, data=(records.Candidate,), errors=(501,))
-def show_candidate() -> WithETag[Passed[Sections]]:
+def show_candidate() -> WithETag[RawJson[Sections]]:
     """Return all sections of the candidate, with masked secrets."""
-    return _show(wire.GetCandidate())
+    return _respond_with_sections(wire.GetCandidate())
 
 
 @configuration.get("/compare")
@@ -131,14 +131,14 @@ def list_archive(query: queries.ListSelection) -> wire.ArchiveReply:
 
 @configuration.get("/archive/<revision>", endpoint="archived")
 @operation(ANY_ROLE, data=(records.ArchivedConfiguration,), errors=(501,))
-def show_revision(revision: int) -> Passed[Fields]:
+def show_revision(revision: int) -> RawJson[Fields]:
     """Return an archived revision, with masked secrets."""
-    return Passed(core().get_archived_revision(revision))
+    return RawJson(core().get_archived_revision(revision))
 
 
-def _show(call: Method[wire.ConfigurationReply]) -> WithETag[Passed[Sections]]:
+def _respond_with_sections(call: Method[wire.ConfigurationReply]) -> WithETag[RawJson[Sections]]:
     sections, etag = core().get_sections(call)
-    return WithETag(Passed(sections), etag)
+    return WithETag(RawJson(sections), etag)
 
 
 def _note_staged(staged: wire.StagedReply) -> wire.StagedReply:
@@ -166,11 +166,11 @@ def report_commit(reply: wire.CommitReply) -> WithETag[records.Committed]:
     return WithETag(records.Committed(_describe_commit(reply), **record), etag)
 
 
-def _describe_commit(committed: wire.CommitReply) -> str:
-    number = committed.changes
+def _describe_commit(reply: wire.CommitReply) -> str:
+    number = reply.changes
     text = f"Committed {number} change{'s' if number > 1 else ''}" if number else "Nothing to commit"
-    if committed.confirm_deadline is None:
-        has_confirmed = number and committed.before.confirm_deadline is not None
+    if reply.confirm_deadline is None:
+        has_confirmed = number and reply.before.confirm_deadline is not None
         return f"{text}, and confirmed the commit before" if has_confirmed else text
-    deadline = datetime.fromtimestamp(committed.confirm_deadline, UTC)
+    deadline = datetime.fromtimestamp(reply.confirm_deadline, UTC)
     return f"{text}; the former configuration returns at {deadline:%Y-%m-%d %H:%M:%SZ} unless confirmed"

@@ -27,7 +27,7 @@ def _join_names(names: Iterable[str]) -> str:
     return f"{', '.join(others)} and {last}"
 
 
-_STREAM = f"""\
+_STREAM_DESCRIPTION = f"""\
 Stream events without an end, from now on or after a given event.
 
 After {StreamTimes.heartbeat:g} s without an event, a comment is sent, a line that begins with a colon. The
@@ -48,7 +48,7 @@ A stream has the events {_join_names(DEFAULT_STREAM_EVENTS)}, unless `events` na
 @events.get("/subscribers", endpoint="subscribers")
 @operation(
     ANY_ROLE,
-    _STREAM,
+    _STREAM_DESCRIPTION,
     query=queries.EventsQuery,
     media_type=EVENT_STREAM,
     events={**{event.stream_name: event.stream_data for event in EVENTS.values()}, "gap": Gap},
@@ -57,13 +57,13 @@ A stream has the events {_join_names(DEFAULT_STREAM_EVENTS)}, unless `events` na
 def stream_events(query: StreamFilter) -> Response:
     """Stream events, without an end."""
     # The header has priority: a client that reconnects sends the newer id in the header, and the old query.
-    wanted = replace(query, resume=get_request().read_last_event_id() or query.resume)
+    stream_filter = replace(query, resume=get_request().read_last_event_id() or query.resume)
     return responses.make_stream(
-        lambda address: get_user_services().streams.open(get_caller_claims(), address, wanted)
+        lambda address: get_user_services().streams.open(get_caller_claims(), address, stream_filter)
     )
 
 
-_WEBHOOKS = f"""\
+_WEBHOOKS_DESCRIPTION = f"""\
 List all webhooks: registered webhooks, which a restart of the API ends, and webhooks that the configuration
 declares.
 
@@ -74,7 +74,7 @@ A webhook whose receiver fails {PAUSE_AFTER} times in a row is paused, see `paus
 @webhooks.get("")
 @operation(
     ANY_ROLE,
-    _WEBHOOKS,
+    _WEBHOOKS_DESCRIPTION,
     query=queries.make_list_query(wire.ListWebhooks),
     data=(records.make_list_record(wire.ListWebhooks),),
 )
@@ -83,7 +83,7 @@ def list_webhooks(query: queries.ListSelection) -> wire.WebhooksReply:
     return select_records(wire.ListWebhooks, hub().call(wire.ListWebhooks()), query)
 
 
-_REGISTRATION = f"""\
+_REGISTRATION_DESCRIPTION = f"""\
 Register a receiver of events. 409 if there are too many webhooks.
 
 The names of the events are {_join_names(EVENTS)}. The event stream has the same events with the names
@@ -92,7 +92,9 @@ The names of the events are {_join_names(EVENTS)}. The event stream has the same
 
 
 @webhooks.post("")
-@operation(ADMIN, _REGISTRATION, body=requests.WebhookRegistrationSchema, status=201, errors=(409,))
+@operation(
+    ADMIN, _REGISTRATION_DESCRIPTION, body=requests.WebhookRegistrationSchema, status=201, errors=(409,)
+)
 def register(body: wire.AddWebhook) -> Created[wire.Webhook]:
     """Register a receiver of events."""
     record = hub().call(body).webhook
@@ -116,7 +118,7 @@ def delete(webhook: str) -> records.Message:
     return records.Message(f"Webhook {webhook} deleted")
 
 
-_DELIVERIES = f"""\
+_DELIVERIES_DESCRIPTION = f"""\
 List the last {LOGGED} delivery attempts, newest first.
 
 The failure that began a pause has `paused_until`. Until this time, only retries are sent, and no new message.
@@ -126,7 +128,7 @@ The failure that began a pause has `paused_until`. Until this time, only retries
 @webhooks.get("/<webhook>/deliveries", endpoint="deliveries")
 @operation(
     ANY_ROLE,
-    _DELIVERIES,
+    _DELIVERIES_DESCRIPTION,
     query=queries.make_list_query(wire.ListDeliveries),
     data=(records.make_list_record(wire.ListDeliveries),),
 )

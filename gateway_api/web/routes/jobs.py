@@ -7,7 +7,7 @@ from flask import Blueprint, url_for
 
 from gateway_api.web import audit, records
 from gateway_api.web.access import ADMIN, ANY_ROLE
-from gateway_api.web.operation import Created, Passed, list_operation, operation, pass_records
+from gateway_api.web.operation import Created, RawJson, cast_records, list_operation, operation
 from gateway_api.web.schemas import queries, requests
 from gateway_api.web.services import core
 from gateway_contract.contract import Page
@@ -16,7 +16,7 @@ from gateway_contract.core.sessions import SessionSummary
 from gateway_contract.core_client import ListParts, decode_part
 
 #: Number of sessions that a dry run lists.
-_PREVIEWED_SESSIONS = 100
+_MAX_PREVIEW_SESSIONS = 100
 
 jobs = Blueprint("jobs", __name__, url_prefix="/api/v1/subscribers")
 
@@ -52,12 +52,12 @@ def list_jobs(query: queries.ListSelection) -> ListParts:
 
 @jobs.get("/jobs/<job>")
 @operation(ANY_ROLE, errors=(501,))
-def show(job: int) -> Passed[Job]:
+def show(job: int) -> RawJson[Job]:
     """Return a job.
 
     A job is `done` when it has acted once on each of its sessions. After a restart of the core daemon a job
     is `interrupted`: it keeps its counts, but does not continue."""
-    return Passed(core().call_fields(GetJob(job), "job")["job"])
+    return RawJson(core().call_fields(GetJob(job), "job")["job"])
 
 
 @jobs.delete("/jobs/<job>")
@@ -75,8 +75,8 @@ def _respond_with_job(job: Job) -> Created[Job]:
 
 
 def _preview_job(filter: Mapping[str, str], verb: str) -> records.JobPreview:
-    result = core().list_sessions(filter, None, Page(_PREVIEWED_SESSIONS))
+    result = core().list_sessions(filter, None, Page(_MAX_PREVIEW_SESSIONS))
     count = decode_part(int, result.others["total"])
     sessions = [session for array in result.arrays for session in decode_part(list[msgspec.Raw], array)]
     message = f"{count} session{'' if count == 1 else 's'} {verb}"
-    return records.JobPreview(message, count, pass_records(sessions, SessionSummary))
+    return records.JobPreview(message, count, cast_records(sessions, SessionSummary))

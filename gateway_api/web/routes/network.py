@@ -6,7 +6,7 @@ from flask import Blueprint
 from gateway_api.history.traffic import TrafficSpan, read_traffic
 from gateway_api.web import records
 from gateway_api.web.access import ANY_ROLE
-from gateway_api.web.operation import Passed, list_operation, operation
+from gateway_api.web.operation import RawJson, list_operation, operation
 from gateway_api.web.schemas import queries
 from gateway_api.web.services import core, history
 from gateway_contract.configuration import Demux
@@ -54,16 +54,16 @@ def list_qos(query: queries.ListSelection) -> ListParts:
 
 @qos.get("/profiles", endpoint="profiles")
 @operation(ANY_ROLE, data=(records.make_list_record(wire.ListOverheadProfiles),))
-def list_profiles() -> Passed[wire.OverheadProfilesReply]:
+def list_profiles() -> RawJson[wire.OverheadProfilesReply]:
     """List the overhead profiles that a session can have."""
-    return Passed(core().call_fields(wire.ListOverheadProfiles()))
+    return RawJson(core().call_fields(wire.ListOverheadProfiles()))
 
 
 @routing.get("/bgp/summary", endpoint="bgp_summary")
 @operation(ANY_ROLE, is_compressible=True)
-def show_bgp_summary() -> Passed[records.FrrSummary]:
+def show_bgp_summary() -> RawJson[records.FrrSummary]:
     """Return the BGP summary of the routing daemon, in the daemon's own format; `{}` without BGP."""
-    return Passed(core().call_fields(wire.GetBgpSummary(), "summary")["summary"])
+    return RawJson(core().call_fields(wire.GetBgpSummary(), "summary")["summary"])
 
 
 @routing.get("/routes", endpoint="kernel_routes")
@@ -90,10 +90,10 @@ def count_cgnat_sessions() -> records.CgnatStats:
 
 @demux.get("/config", endpoint="demux_configuration")
 @operation(ANY_ROLE, data=(records.DemuxConfiguration,))
-def show_demux_configuration() -> Passed[Demux]:
+def show_demux_configuration() -> RawJson[Demux]:
     """Return the demux section of the running configuration."""
     running, _ = core().get_sections(GetConfiguration())
-    return Passed(running.get("demux", msgspec.Raw(b"{}")))
+    return RawJson(running.get("demux", msgspec.Raw(b"{}")))
 
 
 @demux.get("/state", endpoint="state")

@@ -11,7 +11,7 @@ from gateway_api.history.sessions import HistoryFilter, find_flapping, find_sess
 from gateway_api.history.sign_ons import SignOnFilter, find_failed_sign_ons
 from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
-from gateway_api.web.operation import Passed, list_operation, operation, pass_records
+from gateway_api.web.operation import RawJson, cast_records, list_operation, operation
 from gateway_api.web.request import get_caller_claims
 from gateway_api.web.responses import EVENT_STREAM
 from gateway_api.web.schemas import queries, requests
@@ -56,9 +56,9 @@ def count_sessions() -> records.SessionCounts:
 
 @subscribers.get("/<session:id>")
 @operation(ANY_ROLE)
-def show(id: int) -> Passed[SessionDetail]:
+def show(id: int) -> RawJson[SessionDetail]:
     """Return a session with its counters."""
-    return Passed(core().get_session(id))
+    return RawJson(core().get_session(id))
 
 
 @subscribers.delete("/<session:id>")
@@ -83,7 +83,7 @@ def disconnect_by_interface(
     count, verb = len(sessions), "would be disconnected" if body.dry_run else "disconnected"
     message = f"{count} session{'' if count == 1 else 's'} {verb} on {body.interface}"
     if body.dry_run:
-        return records.InterfaceDisconnectPreview(message, count, pass_records(sessions, SessionSummary))
+        return records.InterfaceDisconnectPreview(message, count, cast_records(sessions, SessionSummary))
     audit.note(before={"sessions": [decode_part(EndedSession, session) for session in sessions]})
     return records.InterfaceDisconnected(message, count)
 
@@ -104,13 +104,13 @@ def change_rate(body: requests.RateChange, id: int) -> records.RateChanged:
 
 @traffic.get("/traffic", endpoint="index")
 @operation(ANY_ROLE, query=queries.TalkersQuery, is_compressible=True, errors=(501,))
-def list_talkers(query: ListTalkers) -> Passed[TalkersReply]:
+def list_talkers(query: ListTalkers) -> RawJson[TalkersReply]:
     """List the sessions with the most traffic now, or with the least.
 
     The core daemon reads the counters of all sessions at most every five seconds, and only while clients
     request this list. The first request after a pause takes a second, in which the core reads the counters
     twice."""
-    return Passed(core().list_talkers(query))
+    return RawJson(core().list_talkers(query))
 
 
 @traffic.get("/<session:id>/traffic")

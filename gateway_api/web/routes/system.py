@@ -9,7 +9,7 @@ from gateway_api.web import records
 from gateway_api.web.access import ADMIN, ALWAYS, ANY_ROLE
 from gateway_api.web.health import check_core, check_hub
 from gateway_api.web.metrics import get_scrape_cache
-from gateway_api.web.operation import list_operation, operation, pass_records
+from gateway_api.web.operation import cast_records, list_operation, operation
 from gateway_api.web.schemas import queries
 from gateway_api.web.services import core, get_user_services, hub
 from gateway_contract.contract import Page
@@ -66,7 +66,7 @@ def list_audit_records(query: queries.Search[Filter, Page | None]) -> records.Au
     """List the audit records that match the filters, or a page of them, newest first."""
     result = get_user_services().audit.read(query.conditions, query.page)
     cursor = UNSET if query.page is None else result.next_cursor
-    matching = pass_records(result.records, records.AuditRecord)
+    matching = cast_records(result.records, records.AuditRecord)
     return records.AuditRecordList(records=matching, count=len(matching), next_cursor=cursor)
 
 

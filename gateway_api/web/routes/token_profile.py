@@ -9,7 +9,7 @@ from flask import Blueprint
 
 from gateway_api.web import records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
-from gateway_api.web.operation import Passed, WithETag, list_operation, operation
+from gateway_api.web.operation import RawJson, WithETag, list_operation, operation
 from gateway_api.web.request import get_request
 from gateway_api.web.routes import configuration, network, subscribers
 from gateway_api.web.schemas import queries
@@ -95,7 +95,7 @@ def list_sessions(query: queries.ListSelection) -> ListParts:
 
 @token_profile.get("/subscribers/<id>")
 @operation(ANY_ROLE)
-def show(id: int) -> Passed[SessionDetail]:
+def show(id: int) -> RawJson[SessionDetail]:
     """Return a session with its counters."""
     session = core().get_session(id)
     now, detail = time.time(), decode_part(_Detail, session)
@@ -104,7 +104,7 @@ def show(id: int) -> Passed[SessionDetail]:
         "speed_up": _format_rate(detail.rate_up_bps),
         "uptime": format_uptime(detail.started_at, now),
     }
-    return Passed({**decode_part(Fields, session), **texts})
+    return RawJson({**decode_part(Fields, session), **texts})
 
 
 token_profile.add_url_rule("/subscribers/<id>", "disconnect", subscribers.disconnect, methods=["DELETE"])

@@ -104,7 +104,7 @@ def test_who_begins_behind_now_gets_the_last_events_and_then_the_next(
 ) -> None:
     journal = Journal("life", held)
     grow(journal, happened)
-    with serving(path, journal) as core, closing(events.follow_for_ever(no_pause, behind=behind)) as batches:
+    with serving(path, journal) as core, closing(events.follow_for_ever(no_pause, recent=behind)) as batches:
         found = [next(batches)]
         grow(journal, 1)
         found.append(next(batches))
@@ -116,7 +116,7 @@ def test_who_begins_behind_now_gets_the_last_events_and_then_the_next(
 def test_who_wants_all_that_is_held_gets_it_after_another_life_began(path: Path, events: Events) -> None:
     first, second = Journal("first"), Journal("second")
     grow(second, 5)
-    with closing(events.follow_for_ever(no_pause, all_held=True)) as batches:
+    with closing(events.follow_for_ever(no_pause, with_all_held=True)) as batches:
         with serving(path, first):
             next(batches)
             grow(first, 9)
@@ -131,7 +131,7 @@ def test_who_wants_all_that_is_held_gets_it_after_another_life_began(path: Path,
 
 def test_who_wants_all_that_is_held_begins_with_the_oldest_after_a_gap(path: Path, events: Events) -> None:
     journal = Journal("life", size=4)
-    with closing(events.follow_for_ever(no_pause, all_held=True)) as batches:
+    with closing(events.follow_for_ever(no_pause, with_all_held=True)) as batches:
         with serving(path, journal):
             next(batches)
         grow(journal, 10)

@@ -53,7 +53,7 @@ def route(request):
 
 app = Flask("all")
 exporter = PrometheusMetrics.for_app_factory(path=None, export_defaults=False)
-exporter.export_defaults(metrics.BUCKETS, route, prefix="gateway_api", app=app)
+exporter.export_defaults(metrics.BUCKET_SECONDS, route, prefix="gateway_api", app=app)
 app.before_request(lambda: ("", int(request.headers["status"])))
 for method, path, status in json.loads(sys.argv[2]):
     app.test_client().open(path, method=method, headers={"status": str(status)})
@@ -92,12 +92,12 @@ worker = os.fork()
 if not worker:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
     counters.prepare_worker(None)
-    os.write(write, str(counters.has_room()).encode())
+    os.write(write, str(counters.has_space()).encode())
     os._exit(0)
 os.waitpid(worker, 0)
-print(os.read(read, 9).decode(), counters.has_room(), counters.count_workers_without_room())
+print(os.read(read, 9).decode(), counters.has_space(), counters.count_workers_without_space())
 counters.forget_worker(worker)
-print(counters.count_workers_without_room())
+print(counters.count_workers_without_space())
 """,
         tmp_path,
     )

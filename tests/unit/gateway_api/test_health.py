@@ -53,7 +53,7 @@ def test_the_end_of_a_certificate_is_that_of_its_file(tmp_path: Path) -> None:
     assert end is not None
     left = Host(end, {"the audit log": tmp_path}).certificate_remaining
     assert left is not None
-    assert certificates.DAYS - 0.1 < left / DAY <= certificates.DAYS
+    assert certificates.VALIDITY_DAYS - 0.1 < left / DAY <= certificates.VALIDITY_DAYS
     # As the unit joins them. The leaf is the first.
     pair = tmp_path / "pair.pem"
     pair.write_bytes(made.read_bytes() + b"\n" + key.read_bytes())

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.base.http import ROLE, USER, choose_log_level, make_log_fields
+from gateway_api.base.http import ROLE_KEY, USER_KEY, choose_log_level, make_log_fields
 from gateway_contract.base.logs import FORMATS, LineFormatter, format_key_value, install, make_extra
 from gateway_contract.base.variables import BadSetting, log_format
 from tests.support.log_lines import REQUEST, is_printable_ascii, parsed
@@ -126,8 +126,8 @@ def test_a_poll_that_succeeds_is_for_debugging(
 
 def request_line(created: float, format: str, **more: Any) -> str:
     environ = {
-        USER: more.get("user"),
-        ROLE: None,
+        USER_KEY: more.get("user"),
+        ROLE_KEY: None,
         "REMOTE_ADDR": "192.0.2.7",
         "REQUEST_METHOD": "GET",
         "PATH_INFO": more.get("path", "/x").encode("utf-8", "surrogatepass").decode("latin-1"),

@@ -25,7 +25,7 @@ from gateway_api.web.app import BLUEPRINTS, Application, create_app, list_routes
 from gateway_api.web.operation import (
     ApiOperation,
     Created,
-    Passed,
+    RawJson,
     View,
     WithETag,
     make_path_template,
@@ -273,7 +273,7 @@ MESSAGE = {"message": "done"}
         (Message("done"), {"status": 202, "preview": SignedIn}, 202, {"status": "ok", "data": MESSAGE}, {}),
         (WithETag(Message("done"), "7"), {"is_bare": True}, 200, MESSAGE, {"ETag": '"7"'}),
         (Created(Message("done"), "/row/7"), {"is_bare": True}, 200, MESSAGE, {"Location": "/row/7"}),
-        (WithETag(Passed(msgspec.Raw(b"{}")), "7"), {"is_bare": True}, 200, {}, {"ETag": '"7"'}),
+        (WithETag(RawJson(msgspec.Raw(b"{}")), "7"), {"is_bare": True}, 200, {}, {"ETag": '"7"'}),
         (Response("{}", 418), {}, 418, {}, {}),
     ],
 )
@@ -320,7 +320,7 @@ def test_a_view_gets_the_variables_of_its_path_and_no_unknown_query(
     assert taken == [{"name": "eth1"}] * (2 if code == 200 else 1)
 
 
-def one() -> WithETag[Passed[Message]]: ...
+def one() -> WithETag[RawJson[Message]]: ...
 
 
 def two() -> SignedIn | Created[Message]: ...

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway_api.base.settings import KNOWN, TOKEN, USERS, Settings, has_secret
+from gateway_api.base.settings import KNOWN_VARIABLES, TOKEN, USERS, Settings, has_secret
 from gateway_contract.base.variables import BadSetting
 
 ROOT = Path(__file__).parents[3]
@@ -129,7 +129,7 @@ def test_each_profile_takes_the_variables_of_the_other() -> None:
         "GATEWAY_API_LOG_LEVEL": "error",
         "GATEWAY_API_TOKEN_BEYOND_LOOPBACK": "no",
     }
-    environment = {name: values.get(name, "/x") for name in KNOWN}
+    environment = {name: values.get(name, "/x") for name in KNOWN_VARIABLES}
     assert Settings.from_environment({**environment, **SECRET}).audit == Path("/x")
     assert Settings.from_environment(environment, TOKEN).audit == Path("/x")
 
@@ -139,5 +139,5 @@ def test_the_known_variables_are_those_that_are_read_and_documented() -> None:
         return set(re.findall("GATEWAY_API_[A-Z][A-Z_]*", "".join(file.read_text() for file in files)))
 
     read = ROOT.glob("gateway*/**/*.py")
-    assert named(*read, *(ROOT / "systemd").iterdir()) == KNOWN
-    assert named(ROOT / "etc" / "gateway-api.env") == KNOWN
+    assert named(*read, *(ROOT / "systemd").iterdir()) == KNOWN_VARIABLES
+    assert named(ROOT / "etc" / "gateway-api.env") == KNOWN_VARIABLES

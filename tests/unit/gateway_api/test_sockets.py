@@ -13,12 +13,12 @@ from gevent.ssl import SSLContext
 
 from gateway_api.cli import certificates
 from gateway_api.hub.sender import HubTlsContext
-from gateway_api.serving.connections import TlsSocket, take_over
+from gateway_api.serving.connections import TlsSocket, watch_socket
 
 
 def test_of_a_long_body_a_piece_is_read_at_once() -> None:
     client, server = socket.socketpair()
-    with client, take_over(server, None) as ours:
+    with client, watch_socket(server, None) as ours:
         client.setblocking(False)
         sent = client.send(bytes(1 << 20))
         assert sent > 100_000
@@ -60,7 +60,7 @@ def test_a_client_that_goes_away_fails_no_other_clients_connection(
     for _ in range(2):
         client, server = socket.socketpair()
         handshake = gevent.spawn(trusting.wrap_socket, client, server_hostname="localhost")
-        ours.append(take_over(server, context))
+        ours.append(watch_socket(server, context))
         ours[-1].do_handshake()
         clients.append(handshake.get())
     assert_failures_stay_apart(ours, clients)
