@@ -66,7 +66,7 @@ class Reader:
             _MAX_WAITING_SEARCHES,
             _MAX_WAITING_SEARCHES_OF_USER,
             self._make_timeout_error,
-            at_once=_MAX_LONG_SEARCHES,
+            max_running_turns=_MAX_LONG_SEARCHES,
         )
 
     def for_user(self, user: str) -> "Reader":

@@ -80,18 +80,18 @@ def return_large_objects() -> None:
 def raise_descriptor_limit() -> None:
     """Raise the soft limit of file descriptors to the hard limit (getrlimit(2)). The soft limit is low only
     for programs that use select(2)."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, max_count = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max_count, max_count))
 
 
-def compute_max_clients(most: int) -> int:
+def compute_max_clients(max_count: int) -> int:
     """Return the number of clients of one kind that the limit of file descriptors allows (getrlimit(2)), at
-    most `most`. The two kinds are clients of requests and clients of event streams. A worker inherits open
-    descriptors."""
+    most `max_count`. The two kinds are clients of requests and clients of event streams. A worker inherits
+    open descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # One of the open descriptors is for this folder.
     open_count = len(list(Path("/proc/self/fd").iterdir())) - 1
-    return max(1, min(most, (limit - open_count - _RESERVED_DESCRIPTORS) // 2))
+    return max(1, min(max_count, (limit - open_count - _RESERVED_DESCRIPTORS) // 2))
 
 
 def notify(address: str, state: bytes = b"READY=1") -> None:

@@ -284,16 +284,16 @@ def format_path(segments: Iterable[PathSegment]) -> str:
     return ".".join(map(str, segments))
 
 
-def join_names(names: Sequence[str], most: int, between: str = ", ") -> str:
-    """Join at most `most` names for a sentence, and add the number of the remaining names: `ppp0, ppp1 and 7
-    more`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return between.join(names[:most]) + more
+def join_names(names: Sequence[str], max_names: int, between: str = ", ") -> str:
+    """Join at most `max_names` names for a sentence, and add the number of the remaining names: `ppp0, ppp1
+    and 7 more`."""
+    more = f" and {len(names) - max_names} more" if len(names) > max_names else ""
+    return between.join(names[:max_names]) + more
 
 
-def shorten_json(value: Any, text: str, most: int) -> Any:
-    """Return a JSON value; if its `text` has more than `most` characters, return an object with the beginning
-    of the text instead. The audit log stores values in this form."""
-    if len(text) <= most:
+def shorten_json(value: Any, text: str, max_length: int) -> Any:
+    """Return a JSON value; if its `text` has more than `max_length` characters, return an object with the
+    beginning of the text instead. The audit log stores values in this form."""
+    if len(text) <= max_length:
         return value
-    return {"cut": True, "characters": len(text), "beginning": text[: most // 2]}
+    return {"cut": True, "characters": len(text), "beginning": text[: max_length // 2]}

@@ -19,17 +19,24 @@ def give_way() -> None:
 class FairQueue:
     """Queue in which each client, a user or an address, gets a fair share of turns.
 
-    The queue has `most` places, and at most `most_from_one` places for one client; a running turn keeps its
-    place. At most `at_once` turns run at the same time, each for another client. The next turn goes to the
-    client whose last turn ended longest ago. When the queue is full, a new client takes the newest place of
-    the client that has the most places; among several such clients, of the client with the latest turn.
-    `full` makes the error for a client that gets no turn.
+    The queue has `max_places` places, and at most `max_places_per_client` places for one client; a running
+    turn keeps its place. At most `max_running_turns` turns run at the same time, each for another client. The
+    next turn goes to the client whose last turn ended longest ago. When the queue is full, a new client takes
+    the newest place of the client that has the most places; among several such clients, of the client with
+    the latest turn. `make_full_error` makes the error for a client that gets no turn.
     """
 
     def __init__(
-        self, most: int, most_from_one: int, full: Callable[[], Exception], at_once: int = 1
+        self,
+        max_places: int,
+        max_places_per_client: int,
+        make_full_error: Callable[[], Exception],
+        max_running_turns: int = 1,
     ) -> None:
-        self._most, self._most_from_one, self._full, self._at_once = most, most_from_one, full, at_once
+        self._max_places = max_places
+        self._max_places_per_client = max_places_per_client
+        self._make_full_error = make_full_error
+        self._max_running_turns = max_running_turns
         self._condition = threading.Condition()
         #: The client of each waiting place, in order of arrival. Any native thread may check whether it is
         #: empty.
@@ -41,7 +48,7 @@ class FairQueue:
     @contextmanager
     def turn(self, client: str, timeout: float | None = None) -> Iterator[None]:
         """Wait for a turn, at most `timeout` seconds. The turn lasts until the end of the block. Raises the
-        error of `full` if the queue is full, or after the timeout."""
+        error of `make_full_error` if the queue is full, or after the timeout."""
         place = object()
         with self._condition:
             self._make_room(client)
@@ -51,7 +58,7 @@ class FairQueue:
                     lambda: place is self._choose_next() or place not in self.waiting, timeout
                 )
                 if place is not self._choose_next():
-                    raise self._full()
+                    raise self._make_full_error()
                 self.served[place] = client
             finally:
                 self.waiting.pop(place, None)
@@ -69,23 +76,23 @@ class FairQueue:
 
     def _choose_next(self) -> object | None:
         startable = [place for place, client in self.waiting.items() if client not in self.served.values()]
-        if len(self.served) == self._at_once:
+        if len(self.served) == self._max_running_turns:
             return None
         # The oldest place of a client: min returns the first one.
         return min(startable, key=lambda place: self._last_turns.get(self.waiting[place], 0.0), default=None)
 
     def _make_room(self, client: str) -> None:
         places = Counter([*self.waiting.values(), *self.served.values(), client])
-        if places[client] <= self._most_from_one and places.total() <= self._most:
+        if places[client] <= self._max_places_per_client and places.total() <= self._max_places:
             return
         shares = {each: (places[each], self._last_turns.get(each, 0.0)) for each in places}
         # The newest place of a client: max returns the first one.
         newest = max(reversed(self.waiting), key=lambda place: shares[self.waiting[place]], default=None)
         if (
-            places[client] > self._most_from_one
+            places[client] > self._max_places_per_client
             or newest is None
             or shares[self.waiting[newest]] <= shares[client]
         ):
-            raise self._full()
+            raise self._make_full_error()
         del self.waiting[newest]
         self._condition.notify_all()

@@ -125,8 +125,8 @@ def format_diff(changes: list[Change]) -> str:
         is_masked = field_at(change.path).secret or is_secret(change.path[-1].text)
         for sign, value in (("-", change.before), ("+", change.after)):
             if value is not None:
-                shown = MASK if is_masked and value != "null" else value
-                lines.append(f"{sign} {format_path(change.path)} = {shown}\n")
+                displayed_value = MASK if is_masked and value != "null" else value
+                lines.append(f"{sign} {format_path(change.path)} = {displayed_value}\n")
     return "".join(lines)
 
 

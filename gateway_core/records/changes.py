@@ -140,10 +140,12 @@ class ChangeLog:
             self._write()
             with self._calls_lock:
                 unwritten_ids = set(ids) & set(self._unwritten_calls)
-            wanted = json.dumps(list(ids))
+            ids_json = json.dumps(list(ids))
             select = "SELECT id FROM call WHERE id IN (SELECT value FROM json_each(?))"
             try:
-                rows = self._database.use(lambda connection: connection.execute(select, (wanted,)).fetchall())
+                rows = self._database.use(
+                    lambda connection: connection.execute(select, (ids_json,)).fetchall()
+                )
             except (OSError, sqlite3.Error) as error:
                 raise StepFailed("read the log of changes", str(error)) from error
             return unwritten_ids | {id for (id,) in rows}

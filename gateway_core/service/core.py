@@ -170,9 +170,9 @@ class CoreService:
 
         if not self._gateway.has_interface(call.interface):
             raise CORE.error(sessions.InterfaceNotFoundError(call.interface))
-        found = self._sessions.find_on_access_interface(call.interface)
-        if found and not call.dry_run:
-            ids = [session.id for session in found]
+        matching_sessions = self._sessions.find_on_access_interface(call.interface)
+        if matching_sessions and not call.dry_run:
+            ids = [session.id for session in matching_sessions]
             self._journal.note_disconnect(call.author, ids)
             try:
                 ended = {session.id for session in self._gateway.disconnect(ids)}
@@ -180,9 +180,9 @@ class CoreService:
                 if error.ended:
                     note(error.ended)
                 raise
-            found = [session for session in found if session.id in ended]
-        note([sessions.EndedSession.of(session.summary) for session in found])
-        return {"sessions": paging.encode_records(map(_summary, found))}
+            matching_sessions = [session for session in matching_sessions if session.id in ended]
+        note([sessions.EndedSession.of(session.summary) for session in matching_sessions])
+        return {"sessions": paging.encode_records(map(_summary, matching_sessions))}
 
     def set_session_rate(self, call: sessions.SetSessionRate, peer: Peer | None) -> sessions.SessionRateReply:
         new = NewRates(call.rate_down_bps, call.rate_up_bps, call.expires_in, call.until)

@@ -123,7 +123,7 @@ def test_nobody_gives_up_a_place_for_one_who_has_had_as_much() -> None:
 
 
 def test_several_are_served_at_a_time_but_one_of_each() -> None:
-    turns = FairQueue(9, 9, full, at_once=2)
+    turns = FairQueue(9, 9, full, max_running_turns=2)
     with turns.turn("a"):
         with pytest.raises(TooManyAttempts), turns.turn("a", timeout=0.01):
             pass
