@@ -33,7 +33,7 @@ from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS, Ended, Gap
 _log = logging.getLogger(__name__)
 
 #: Events that a worker holds. A client that is further behind is disconnected, and resumes from the core.
-MAX_HELD = 10_000
+MAX_HELD_EVENTS = 10_000
 #: Events of a piece: as many as the core sends at a time, so that a client that reads pieces keeps up.
 _MAX_EVENTS_PER_PIECE = 1000
 #: Clients that catch up at a time: each requires a connection to the core.
@@ -41,7 +41,7 @@ _MAX_CATCHING_UP_CLIENTS = 16
 #: Streams of a worker, which limits their memory; and of one client.
 MAX_STREAMS, MAX_STREAMS_OF_CLIENT = 4096, 1024
 #: Seconds until a rejected client may try again.
-RETRY_AFTER = 10
+RETRY_AFTER_SECONDS = 10
 #: Sessions that a worker watches: each requires a connection to the core.
 _MAX_WATCHED_SESSIONS = 64
 
@@ -107,11 +107,11 @@ class StreamTimes:
     clock: Callable[[], float] = time.monotonic
     heartbeat: float = 15.0
     #: Time that a client has to receive a piece.
-    client_patience: float = 10.0
+    client_timeout: float = 10.0
     sweep: float = 1.0
     #: Time that the core has to send its events.
-    core_patience: float = 3.0
-    past_events: int = MAX_HELD
+    core_timeout: float = 3.0
+    past_events: int = MAX_HELD_EVENTS
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Span:
     """Consecutive events after the number `started`. `oldest` is the oldest event that the core had at the
     start of the span."""
 
-    def __init__(self, boot_id: str, started: int, oldest: int, held: int = MAX_HELD) -> None:
+    def __init__(self, boot_id: str, started: int, oldest: int, held: int = MAX_HELD_EVENTS) -> None:
         self.boot_id = boot_id
         self.started = started
         self.oldest = oldest
@@ -174,7 +174,7 @@ class Broadcast(_Source):
     def span(self) -> Span:
         """The events since the last gap. Raises CoreUnavailable if the core has not replied yet."""
         if self._span is None:
-            with gevent.Timeout(self._times.core_patience, False):
+            with gevent.Timeout(self._times.core_timeout, False):
                 while self._span is None:
                     self.changed.wait()
         if self._span is None:
@@ -184,7 +184,7 @@ class Broadcast(_Source):
     def wait_for_span(self, id: EventId) -> Span | None:
         """Wait for the span that contains all events after this event. Return None if these events do not
         arrive in time or were dropped."""
-        with gevent.Timeout(self._times.core_patience, False):
+        with gevent.Timeout(self._times.core_timeout, False):
             while not self.span.holds(id):
                 if self.span.has_dropped(id):
                     return None
@@ -344,7 +344,7 @@ class Streams:
 
     def deadline(self) -> float:
         """Return the deadline of a wait for a client or the core that begins now."""
-        return self._times.clock() + self._times.client_patience
+        return self._times.clock() + self._times.client_timeout
 
     def close(self) -> None:
         """End all streams now."""
@@ -356,7 +356,7 @@ class Streams:
         TooManyStreams."""
         client = identify_client(address)
         if len(self) >= self._max_streams or self._stream_counts[client] >= self._max_streams_of_client:
-            raise TooManyStreams(RETRY_AFTER)
+            raise TooManyStreams(RETRY_AFTER_SECONDS)
         if not self._has_started:
             self._has_started = True
             for run in (self._broadcast.run, self._sweep):
@@ -501,7 +501,7 @@ class Feeds:
         """Check that this session can be watched. Raises TooManyStreams if too many other sessions are
         watched."""
         if id not in self._feeds and len(self) >= self._max_watched:
-            raise TooManyStreams(RETRY_AFTER)
+            raise TooManyStreams(RETRY_AFTER_SECONDS)
 
     def follow(self, stream: Stream, id: int) -> Generator[bytes, None, None]:
         """Yield the traffic events of a session, beginning with the last event, until the session or the

@@ -143,7 +143,7 @@ class PagedMethod(Method[R], frozen=True, kw_only=True):
 
 class SelectingMethod(PagedMethod[R], frozen=True, kw_only=True):
     """A method that returns a list of records, which the caller can filter and sort by the fields of a
-    record: see `columns_of`."""
+    record: see `get_columns`."""
 
     filter: Annotated[
         dict[str, Any] | None,
@@ -188,17 +188,17 @@ class Contract:
 
     def error(self, failure: Failure) -> ErrorReply:
         """Return the exception that a handler raises to reply with this error."""
-        name = f"{self.name}.{error_name(type(failure))}"
+        name = f"{self.name}.{get_error_name(type(failure))}"
         return ErrorReply(name, msgspec.Raw(msgspec.json.encode(failure)))
 
 
-def error_name(failure: type[Failure]) -> str:
+def get_error_name(failure: type[Failure]) -> str:
     """Return the name of an error in the interface."""
     return failure.__name__.removesuffix("Error")
 
 
 @cache
-def reply_of(method: type[Method[Any]]) -> type[Any]:
+def get_reply_type(method: type[Method[Any]]) -> type[Any]:
     """Return the class of a method's reply."""
     (base,) = method.__orig_bases__  # type: ignore[attr-defined]
     reply: type[Any] = get_args(base)[0]
@@ -206,10 +206,10 @@ def reply_of(method: type[Method[Any]]) -> type[Any]:
 
 
 @cache
-def list_field(method: type[Method[Any]]) -> str:
+def get_list_field(method: type[Method[Any]]) -> str:
     """Return the name of the field that contains the records, in the reply of a method that returns a
     list."""
-    hints = get_type_hints(reply_of(method))
+    hints = get_type_hints(get_reply_type(method))
     return next(name for name, hint in hints.items() if get_origin(hint) is tuple)
 
 
@@ -240,14 +240,14 @@ def bind_handlers(
             raise NotImplementedError(f"no service has a handler for {method.__name__}")
         knows_peer = "peer" in inspect.signature(handler).parameters
         methods[method.__name__] = Handler(method, handler, method.streams, knows_peer, method.replies_once)
-    return ServedInterface(contract.name, methods, partial(interface_text, contract))
+    return ServedInterface(contract.name, methods, partial(format_interface, contract))
 
 
-def interface_text(contract: Contract) -> str:
+def format_interface(contract: Contract) -> str:
     """Return the text of the interface file (https://varlink.org/Interface-Definition)."""
     types: dict[str, type[Any]] = {}
     for method in contract.methods:
-        for struct in (method, reply_of(method)):
+        for struct in (method, get_reply_type(method)):
             _collect_types(struct, types)
     for error in contract.errors:
         _collect_types(error, types)
@@ -259,11 +259,11 @@ def interface_text(contract: Contract) -> str:
             _format_comment(declared.__doc__) + f"type {name} {_format_members(declared, set())}\n"
         )
     for method in contract.methods:
-        parameters, reply = _format_members(method, known), _format_members(reply_of(method), known)
+        parameters, reply = _format_members(method, known), _format_members(get_reply_type(method), known)
         text = f"{method.__doc__}\n\nOptional." if method in contract.optional else method.__doc__
         members.append(_format_comment(text) + f"method {method.__name__}{parameters} -> {reply}\n")
     members += [
-        _format_comment(error.__doc__) + f"error {error_name(error)} {_format_members(error, set())}\n"
+        _format_comment(error.__doc__) + f"error {get_error_name(error)} {_format_members(error, set())}\n"
         for error in contract.errors
     ]
     members.append(
@@ -374,10 +374,10 @@ class Column(NamedTuple):
 
 
 @cache
-def columns_of(method: type[Method[Any]]) -> Mapping[str, Column]:
+def get_columns(method: type[Method[Any]]) -> Mapping[str, Column]:
     """Return a map from the name to the column, for the fields by which a client can filter and sort the list
     of this method."""
-    (record, _) = get_args(get_type_hints(reply_of(method))[list_field(method)])
+    (record, _) = get_args(get_type_hints(get_reply_type(method))[get_list_field(method)])
     hints = get_type_hints(record, include_extras=True)
     found = {name: _make_column(hints[name]) for name in record.__struct_fields__}
     return {name: column for name, column in found.items() if column is not None}

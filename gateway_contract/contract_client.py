@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from gateway_contract.base.errors import GatewayApiError, Invalid, NotFound, Problem
-from gateway_contract.contract import Contract, Method, reply_of
+from gateway_contract.contract import Contract, Method, get_reply_type
 from gateway_contract.varlink.client import Client, Unreachable
 from gateway_contract.varlink.protocol import ErrorReply, Reply
 
@@ -38,7 +38,7 @@ class ContractClient:
 
     def call(self, call: Method[R], *, timeout: float | None = None) -> R:
         """Send a call and return the reply."""
-        reply: type[R] = reply_of(type(call))
+        reply: type[R] = get_reply_type(type(call))
         return decode(reply, self.call_raw(call, timeout=timeout), self.unavailable)
 
     def call_raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
@@ -53,7 +53,7 @@ class ContractClient:
         try:
             with self._translate_errors(call):
                 for raw in self._client.stream(*self._wire_call(call), silence=call.silence):
-                    yield decode(reply_of(type(call)), raw, self.unavailable)
+                    yield decode(get_reply_type(type(call)), raw, self.unavailable)
         except GatewayApiError as error:
             if isinstance(error, self.unavailable | NotFound):
                 raise

@@ -32,7 +32,7 @@ from gateway_contract.base.pages import CURSOR_RULE
 from gateway_contract.base.texts import parse_path
 from gateway_contract.base.turns import give_way
 from gateway_contract.configuration import mask_path, quotes_hint
-from gateway_contract.contract import Command, Method, Page, PagedMethod, list_field, reply_of
+from gateway_contract.contract import Command, Method, Page, PagedMethod, get_list_field, get_reply_type
 from gateway_contract.contract_client import ContractClient, decode
 from gateway_contract.core import configuration as wire
 from gateway_contract.core import jobs, sessions, traffic
@@ -196,7 +196,7 @@ class CoreClient(ContractClient):
                 raw = reply.result()
         except Invalid as error:
             raise CoreUnavailable(f"the core rejected {type(call).__name__}: {error}") from error
-        kind: type[R] = reply_of(type(call))
+        kind: type[R] = get_reply_type(type(call))
         return decode_part(kind, raw)
 
     def require_method(self, call: Method[Any]) -> None:
@@ -214,13 +214,13 @@ class CoreClient(ContractClient):
         """Return the named fields of a reply as JSON, or all fields if no name is given. Raises
         CoreUnavailable if a field is missing."""
         held = decode_part(Fields, self.call_raw(call))
-        return _require_fields(call, held, names or reply_of(type(call)).__struct_fields__)
+        return _require_fields(call, held, names or get_reply_type(type(call)).__struct_fields__)
 
     def call_list(self, call: PagedMethod[Any]) -> ListParts:
         """Return a list, or one page of a list. The core sends a long list in several replies."""
-        name = list_field(type(call))
+        name = get_list_field(type(call))
         left_out = _PAGE_FIELDS if call.page is None else ()
-        reply_type = reply_of(type(call))
+        reply_type = get_reply_type(type(call))
         names = [field for field in reply_type.__struct_fields__ if field not in left_out]
         omitted = _default_fields(reply_type)
         arrays: list[msgspec.Raw] = []

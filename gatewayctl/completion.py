@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from gateway_contract.contract import Enumeration, Method, columns_of
+from gateway_contract.contract import Enumeration, Method, get_columns
 from gatewayctl import terminal
 from gatewayctl.cli import command, get_context
 from gatewayctl.client.gateway import RemoteGateway
@@ -101,7 +101,7 @@ def complete_condition(fields: Mapping[str, Any]) -> KnownWords:
 
 def get_fields(method: type[Method[Any]]) -> dict[str, Any]:
     """Return a map from name to Python type, for the fields that can filter and sort the list of a method."""
-    return {name: column.type for name, column in columns_of(method).items()}
+    return {name: column.type for name, column in get_columns(method).items()}
 
 
 #: The variable with which a shell asks for completions.

@@ -14,7 +14,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gateway_api.history.reader import Reader
-from gateway_api.history.sessions import FeedPlace, HistoryFilter, SessionWriter, find_flapping, find_sessions
+from gateway_api.history.sessions import (
+    EventPosition,
+    HistoryFilter,
+    SessionWriter,
+    find_flapping,
+    find_sessions,
+)
 from gateway_contract.contract import Page
 from tests.support.histories import BOOT, down, up
 from tests.support.pools import Here
@@ -118,7 +124,7 @@ def insert_events(store: SessionWriter) -> float:
         ]
     start_time = time.perf_counter()
     for first in range(0, _EVENT_COUNT, _BATCH_SIZE):
-        store.add(events[first : first + _BATCH_SIZE], FeedPlace(BOOT, first, _NOW_SECONDS))
+        store.add(events[first : first + _BATCH_SIZE], EventPosition(BOOT, first, _NOW_SECONDS))
     return _EVENT_COUNT / (time.perf_counter() - start_time)
 
 

@@ -127,7 +127,7 @@ _MAX_WAL_BYTES = 4 << 20
 _WAIT_FOR_OTHERS_MS, _WAIT_FOR_A_LARGE_LOG_MS = 100, 3000
 
 
-class LogPlace(msgspec.Struct, frozen=True):
+class LogPosition(msgspec.Struct, frozen=True):
     """Position in the core's log of changes, up to which changes are recorded: the name of the log, and the
     sequence number of a change."""
 
@@ -194,7 +194,7 @@ class AuditDatabase:
 
         self._write(add)
 
-    def append_changes(self, records: Sequence[str], before: LogPlace | None, after: LogPlace) -> None:
+    def append_changes(self, records: Sequence[str], before: LogPosition | None, after: LogPosition) -> None:
         """Append the records and set the position to `after`. Do nothing if the position is not `before`,
         because then another process has recorded the changes."""
 
@@ -220,7 +220,7 @@ class AuditDatabase:
 
         self._write(change)
 
-    def read_place(self) -> LogPlace | None:
+    def read_position(self) -> LogPosition | None:
         """Return the position in the core's log up to which changes are recorded, or None if no change is
         recorded."""
         with self._open_to_read() as connection:
@@ -326,9 +326,9 @@ class AuditDatabase:
         self.append([make_gap(time.time(), f"The records before this one are damaged: {aside.name}").text()])
 
 
-def _read_position(connection: sqlite3.Connection) -> LogPlace | None:
+def _read_position(connection: sqlite3.Connection) -> LogPosition | None:
     row = connection.execute("SELECT log, sequence FROM place").fetchone()
-    return LogPlace(*row) if row else None
+    return LogPosition(*row) if row else None
 
 
 def _make_query(wanted: Filter, below: int) -> tuple[str, list[Any]]:
@@ -350,7 +350,7 @@ T = TypeVar("T")
 #: Free bytes of the disk below which changes are rejected: more than the records of all concurrent changes.
 _MIN_FREE_BYTES = 4 << 20
 #: Seconds between two writes of counted requests by one worker.
-INTERVAL = 2.0
+WRITE_INTERVAL_SECONDS = 2.0
 
 _TRAIL_NAMES = ("known", "strangers")
 
@@ -399,9 +399,9 @@ class BatchWriter:
 
 
 class RequestCounter:
-    """Counter of similar requests, which writes to a trail at most every `INTERVAL` seconds. Safe for threads
-    and greenlets. Unwritten records take at most `max_bytes` of memory, even if a disk hangs. `clock` returns
-    monotonic seconds; `make_timer` creates a timer from a delay in seconds and a function."""
+    """Counter of similar requests, which writes to a trail at most once in `WRITE_INTERVAL_SECONDS`. Safe for
+    threads and greenlets. Unwritten records take at most `max_bytes` of memory, even if a disk hangs. `clock`
+    returns monotonic seconds; `make_timer` creates a timer from a delay in seconds and a function."""
 
     def __init__(
         self,
@@ -425,8 +425,8 @@ class RequestCounter:
         self._written_at = -inf
 
     def add(self, record: AuditEntry) -> None:
-        """Count a request without waiting for the disk. The request is in the trail within `INTERVAL`
-        seconds."""
+        """Count a request without waiting for the disk. The request is in the trail within
+        `WRITE_INTERVAL_SECONDS`."""
         one = RequestCount.of_record(record)
         at = (one.minute, one.key)
         with self._guard:
@@ -440,7 +440,9 @@ class RequestCounter:
                 self._bytes += len(one.first)
             is_write_scheduled, self._is_write_scheduled = self._is_write_scheduled, True
         if not is_write_scheduled:
-            timer = self._make_timer(max(0.0, self._written_at + INTERVAL - self._clock()), self.write)
+            timer = self._make_timer(
+                max(0.0, self._written_at + WRITE_INTERVAL_SECONDS - self._clock()), self.write
+            )
             timer.daemon = True
             timer.start()
 
@@ -515,12 +517,14 @@ class AuditLog:
         with self._reading:
             return self._on_thread("read", _read, self._list_readable_trails(), wanted, page)
 
-    def read_place(self) -> LogPlace | None:
+    def read_position(self) -> LogPosition | None:
         """Return the position in the core's log up to which changes are recorded, or None if no change is
         recorded. Raises AuditUnavailable."""
-        return self._on_thread("read", self._trails[0].read_place)
+        return self._on_thread("read", self._trails[0].read_position)
 
-    def add_changes(self, records: Sequence[AuditEntry], before: LogPlace | None, after: LogPlace) -> None:
+    def add_changes(
+        self, records: Sequence[AuditEntry], before: LogPosition | None, after: LogPosition
+    ) -> None:
         """Record changes at the core and set the position to `after`. Do nothing if the position is not
         `before`, because then another process has recorded the changes. Raises AuditUnavailable."""
         texts = [record.text() for record in records]
@@ -604,14 +608,14 @@ def start_recording_changes(core_socket: Path, log: AuditLog) -> None:
 def record_new_changes(core: CoreClient, log: AuditLog) -> bool:
     """Record the next changes at the core. Return True if the core may have more changes. After an error, the
     next call tries again. Raises CoreUnavailable, CoreLacksMethod and AuditUnavailable."""
-    position = log.read_place()
+    position = log.read_position()
     after = ListChanges(position.log, position.sequence) if position else ListChanges(None, 0)
     reply = core.call(after)
     records = _make_change_records(reply, position)
     if not records:
         return False
     sequence = reply.changes[-1].sequence if reply.changes else reply.newest
-    log.add_changes(records, position, LogPlace(reply.log, sequence))
+    log.add_changes(records, position, LogPosition(reply.log, sequence))
     return sequence < reply.newest
 
 
@@ -653,7 +657,7 @@ def _record_changes_forever(core: CoreClient, log: AuditLog) -> None:
         pass
 
 
-def _make_change_records(reply: ChangesReply, position: LogPlace | None) -> list[AuditEntry]:
+def _make_change_records(reply: ChangesReply, position: LogPosition | None) -> list[AuditEntry]:
     log, newest = reply.log, reply.newest
     recorded_sequence = position.sequence if position and position.log == log else 0
     if newest < recorded_sequence:

@@ -13,7 +13,7 @@ from gateway_contract.configuration import field_at, mask_path
 from gateway_contract.contract import about
 
 #: Limit of the body as JSON, and of the values before and after.
-MAX_CHARACTERS = 4096
+MAX_VALUE_CHARACTERS = 4096
 
 Result = Literal["done", "refused", "failed", "unanswered"]
 RESULTS: tuple[Result, ...] = get_args(Result)
@@ -91,7 +91,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
         """Return the record as one line of ASCII JSON. Long values are truncated and marked as truncated."""
         values = {name: getattr(self, name) for name in ("body", "before", "after")}
         shortened_values = {
-            name: shorten_json(value, _encode(value), MAX_CHARACTERS) for name, value in values.items()
+            name: shorten_json(value, _encode(value), MAX_VALUE_CHARACTERS) for name, value in values.items()
         }
         return _encode(msgspec.structs.asdict(self) | shortened_values)
 

@@ -117,10 +117,10 @@ CREATE TABLE IF NOT EXISTS traffic (at INTEGER PRIMARY KEY, down INTEGER NOT NUL
 COMMIT;
 """
 #: Conditions in SQL: a clock that was ahead gave the row its time. `failed` is the name of a failed sign-on.
-WRONG_START = """
+WRONG_START_CONDITION = """
 EXISTS (SELECT 1 FROM clock_step AS step WHERE session.number <= step.session AND session.started > step.at)
 """
-WRONG_FAILURE = """
+WRONG_FAILURE_CONDITION = """
 EXISTS (SELECT 1 FROM clock_step AS step WHERE failed.number <= step.failure AND failed.began > step.at)
 """
 #: The kinds of a session's networks.
@@ -139,10 +139,10 @@ _SUMMARY_FIELDS = {*SessionSummary.__struct_fields__} - _NETWORKS - {"started_at
 _END_FIELDS = {*SessionEvent.__struct_fields__} - {*SessionSummary.__struct_fields__} - {"duration_seconds"}
 #: Fields of PastSession that are known at the start of a session, and at its end: text or integers. The
 #: others come from the times of its row, or are networks.
-AT_START = [field for field in PastSession.__struct_fields__ if field in _SUMMARY_FIELDS]
-AT_END = [field for field in PastSession.__struct_fields__ if field in _END_FIELDS]
+START_FIELDS = [field for field in PastSession.__struct_fields__ if field in _SUMMARY_FIELDS]
+END_FIELDS = [field for field in PastSession.__struct_fields__ if field in _END_FIELDS]
 #: The columns of the session table by field.
-COLUMNS = {field: _COLUMN_NAMES.get(field, field) for field in (*AT_START, *AT_END)}
+COLUMNS = {field: _COLUMN_NAMES.get(field, field) for field in (*START_FIELDS, *END_FIELDS)}
 
 _FILE_MODE = 0o640
 #: The name of the file in the log.

@@ -37,7 +37,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Seconds from the request of a search to its end.
-DEADLINE = 5.0
+DEADLINE_SECONDS = 5.0
 #: Seconds after which a client should try again.
 _RETRY_AFTER_SECONDS = 5
 #: Seconds that a quick search takes at most, and that it has even if others wait.
@@ -87,9 +87,9 @@ class Reader:
             raise HistoryUnavailable(f"cannot read the history: {error}") from error
 
     def _search(self, find: Callable[[sqlite3.Connection], T]) -> T:
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + DEADLINE_SECONDS
         try:
-            with self._quick_queue.turn(self._user, DEADLINE):
+            with self._quick_queue.turn(self._user, DEADLINE_SECONDS):
                 began = time.monotonic()
                 earliest_end = began + _MIN_QUICK_SECONDS
                 latest_end = min(began + _MAX_QUICK_SECONDS, deadline)
@@ -132,7 +132,7 @@ class Reader:
         return result
 
     def _make_timeout_error(self) -> SearchTooLong:
-        return SearchTooLong(DEADLINE, _RETRY_AFTER_SECONDS)
+        return SearchTooLong(DEADLINE_SECONDS, _RETRY_AFTER_SECONDS)
 
 
 class _TimeSlices:

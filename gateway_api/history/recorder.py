@@ -19,7 +19,7 @@ import gevent
 from gateway_api.base.core_events import Events
 from gateway_api.base.retry import repeat
 from gateway_api.history.database import use_writer
-from gateway_api.history.sessions import FeedPlace, SessionWriter
+from gateway_api.history.sessions import EventPosition, SessionWriter
 from gateway_api.history.sign_ons import SignOnRecorder
 from gateway_api.history.traffic import TrafficRecorder
 from gateway_contract.base.errors import CoreLacksMethod, CoreUnavailable
@@ -66,11 +66,11 @@ class SessionRecorder:
         """Record sessions until the core ends the stream or the file is replaced. Raises CoreUnavailable,
         OSError and sqlite3.Error."""
         with use_writer(SessionWriter, self._path, self._pool) as writer:
-            position = run_on_thread(self._pool, writer.read_place)
+            position = run_on_thread(self._pool, writer.read_position)
             while writer.is_current:
                 position = self._follow(writer, position)
 
-    def _follow(self, writer: SessionWriter, position: FeedPlace | None) -> FeedPlace | None:
+    def _follow(self, writer: SessionWriter, position: EventPosition | None) -> EventPosition | None:
         """Record events up to the next gap, or until the file is replaced. Return the position of the last
         recorded event."""
         after = (_NO_BOOT_ID, 0) if position is None else (position.boot_id, position.sequence)
@@ -78,18 +78,18 @@ class SessionRecorder:
             if batch.gap:
                 return self._compare(writer, batch, after[0] == batch.boot_id)
             sequence = batch.events[-1].sequence if batch.events else position.sequence if position else 0
-            position = FeedPlace(batch.boot_id, sequence, int(time.time()))
+            position = EventPosition(batch.boot_id, sequence, int(time.time()))
             run_on_thread(self._pool, writer.add, batch.events, position)
             self._trim(writer)
             if not writer.is_current:
                 break
         return position
 
-    def _compare(self, writer: SessionWriter, batch: EventsReply, is_same_run: bool) -> FeedPlace:
+    def _compare(self, writer: SessionWriter, batch: EventsReply, is_same_run: bool) -> EventPosition:
         """Close a gap: compare the history with the sessions that are up. Return the position before the
         oldest event that the core still has. These events come next, and events that the history already has
         change nothing. `is_same_run` is False after a restart of the core."""
-        position = FeedPlace(batch.boot_id, batch.oldest - 1, int(time.time()))
+        position = EventPosition(batch.boot_id, batch.oldest - 1, int(time.time()))
         run_on_thread(self._pool, writer.begin_comparison)
         cursor = None
         while True:

@@ -20,13 +20,13 @@ from msgspec import json
 from gateway_api.history import sign_ons, traffic
 from gateway_api.history.database import (
     ADDRESS,
-    AT_END,
-    AT_START,
     COLUMNS,
     DELEGATED,
+    END_FIELDS,
     NUMBER_OF_TEXT,
     PREFIX,
-    WRONG_START,
+    START_FIELDS,
+    WRONG_START_CONDITION,
     Condition,
     HistoryWriter,
     decode_ipv4,
@@ -53,12 +53,12 @@ from gateway_contract.core.sessions import EventName, SessionEvent, SessionSumma
 from gateway_contract.history import ClockState, FlappingSubscriber, PastSession
 
 _INSERT_SESSION = f"""
-INSERT INTO session ({", ".join(COLUMNS[field] for field in AT_START)}, started)
-VALUES ({", ".join("?" * len(AT_START))}, ?) RETURNING number
+INSERT INTO session ({", ".join(COLUMNS[field] for field in START_FIELDS)}, started)
+VALUES ({", ".join("?" * len(START_FIELDS))}, ?) RETURNING number
 """
 _UPDATE_END = f"""
 UPDATE session SET started = ?, ended = ?, seen = NULL,
-    {", ".join(f"{COLUMNS[field]} = ?" for field in AT_END)}
+    {", ".join(f"{COLUMNS[field]} = ?" for field in END_FIELDS)}
 WHERE number = ?
 """
 _INSERT_RATE = "INSERT OR IGNORE INTO rate_change VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -141,7 +141,7 @@ _TEXT_COLUMNS = {
     "access_interface": "access.text",
 }
 _SELECTED_COLUMNS = f"""
-session.number, started, ended, seen, {WRONG_START},
+session.number, started, ended, seen, {WRONG_START_CONDITION},
 {", ".join(_TEXT_COLUMNS.get(field, f"session.{COLUMNS[field]}") for field in COLUMNS)}
 """
 _JOINED_TABLES = """
@@ -156,7 +156,7 @@ _NEWEST_FIRST = "ORDER BY started DESC, session.number DESC LIMIT ?"
 _SELECT_FLAPPING = f"""
 SELECT name.text, sessions, mac.text, access.text, started, reason FROM (
     SELECT username, count(*) AS sessions, mac, access, max(started) AS started, reason, interface
-    FROM session WHERE started >= ? AND started < ? AND NOT {WRONG_START}
+    FROM session WHERE started >= ? AND started < ? AND NOT {WRONG_START_CONDITION}
     GROUP BY username HAVING count(*) > 1
     ORDER BY sessions DESC, started DESC LIMIT ?
 ) AS {_JOINED_TABLES} ORDER BY sessions DESC, started DESC
@@ -171,10 +171,10 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {"mac_address": decode_mac, "ip_add
 #: The values of a new row to encode: index, encoder, and whether the text gets a number.
 _ENCODED_FIELDS = [
     (index, _ENCODERS.get(field, str), field in _TEXT_COLUMNS)
-    for index, field in enumerate(AT_START)
+    for index, field in enumerate(START_FIELDS)
     if field in _ENCODERS or field in _TEXT_COLUMNS
 ]
-_read_start, _read_end = attrgetter(*AT_START), attrgetter(*AT_END)
+_read_start, _read_end = attrgetter(*START_FIELDS), attrgetter(*END_FIELDS)
 
 
 def prepare(path: Path) -> None:
@@ -188,7 +188,7 @@ def prepare(path: Path) -> None:
         )
 
 
-class FeedPlace(NamedTuple):
+class EventPosition(NamedTuple):
     """Position in the core's events: the last event that is in the history, and the time when the core last
     sent a batch, in epoch seconds."""
 
@@ -215,12 +215,12 @@ class SessionWriter(HistoryWriter):
         #: Sessions whose end is not known, since the begin of a comparison.
         self._lost_count = 0
 
-    def read_place(self) -> FeedPlace | None:
+    def read_position(self) -> EventPosition | None:
         """Return the position of the last event that is in the history, or None for a new history."""
         row = self._connection.execute("SELECT boot_id, sequence, at FROM place").fetchone()
-        return FeedPlace(*row) if row else None
+        return EventPosition(*row) if row else None
 
-    def add(self, events: Sequence[SessionEvent], position: FeedPlace) -> None:
+    def add(self, events: Sequence[SessionEvent], position: EventPosition) -> None:
         """Add all events and set the position, or change nothing after an error. Events that the history
         already has change nothing."""
         self._require_room()
@@ -247,7 +247,7 @@ class SessionWriter(HistoryWriter):
     def compare(self, sessions: Sequence[SessionSummary], now: int) -> None:
         """Add the sessions that are missing in the history. `now` is epoch seconds."""
         with self._write():
-            position = self.read_place()
+            position = self.read_position()
             heard_at = position.at if position else 0
             for session in sessions:
                 id, started = session.id, session.started_at
@@ -256,7 +256,7 @@ class SessionWriter(HistoryWriter):
                 self._connection.execute(_MOVE_START, values | {"id": id, "started": started})
                 self._add_session(session, started, now)
 
-    def end_comparison(self, position: FeedPlace) -> int:
+    def end_comparison(self, position: EventPosition) -> int:
         """End all sessions that were not passed to `compare`: they ended after the last position. Return the
         number of sessions whose end time is unknown."""
         with self._write():
@@ -360,7 +360,7 @@ class SessionWriter(HistoryWriter):
     def _mark_lost(self, update: str, now: int, id: int | None = None) -> None:
         """End sessions whose end time is unknown. `update` is the statement that selects these sessions;
         `now` is epoch seconds."""
-        position = self.read_place()
+        position = self.read_position()
         values = {"now": now, "seen": position.at if position else 0, "id": id}
         self._lost_count += self._connection.execute(update, values).rowcount
 
@@ -373,15 +373,15 @@ class SessionWriter(HistoryWriter):
                     "INSERT OR IGNORE INTO network VALUES (?, ?, ?)", (encode_network(text), number, kind)
                 )
 
-    def _set_position(self, position: FeedPlace) -> None:
+    def _set_position(self, position: EventPosition) -> None:
         self._follow_clock(position)
         self._connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?, ?)", position)
 
-    def _follow_clock(self, position: FeedPlace) -> None:
+    def _follow_clock(self, position: EventPosition) -> None:
         """Record a step back of the clock since the last position. A step forward moves the last step back
         instead: the clock was behind until now, for example in a boot before the network provided the
         time."""
-        last, ahead = self.read_place(), position.at - self._steady()
+        last, ahead = self.read_position(), position.at - self._steady()
         if self._wall_minus_steady is not None and ahead - self._wall_minus_steady > _MIN_CLOCK_STEP_SECONDS:
             self._connection.execute(_MOVE_LAST_STEP, (round(ahead - self._wall_minus_steady),))
         elif (
@@ -474,7 +474,7 @@ def _list_conditions(connection: sqlite3.Connection, wanted: HistoryFilter) -> t
         ]
     )
     if not wanted.is_for_subscriber:
-        conditions.append(f"NOT {WRONG_START}")
+        conditions.append(f"NOT {WRONG_START_CONDITION}")
     further_conditions = [] if wanted.ip_address is None else [_match_address(wanted.ip_address)]
     if wanted.search is not None:
         further_conditions.append(join_any(_match_search(connection, parse_search(wanted.search))))

@@ -16,7 +16,7 @@ import gevent
 from gateway_api.base.retry import MISSING_METHOD_RETRY_SECONDS
 from gateway_api.history.database import (
     NUMBER_OF_TEXT,
-    WRONG_FAILURE,
+    WRONG_FAILURE_CONDITION,
     Condition,
     HistoryWriter,
     decode_mac,
@@ -59,7 +59,7 @@ ORDER BY number LIMIT 1000
 """
 _SELECTED_COLUMNS = f"""
 failed.number, type, name.text, mac.text, access.text, outer_vlan, inner_vlan, source, reason, attempts,
-began, last, {WRONG_FAILURE}
+began, last, {WRONG_FAILURE_CONDITION}
 """
 _JOINED_TABLES = """
 failed_sign_on AS failed
@@ -70,7 +70,7 @@ JOIN text AS access ON access.number = failed.access
 _NEWEST_FIRST = "ORDER BY began DESC, failed.number DESC LIMIT ?"
 
 
-class SignOnPlace(NamedTuple):
+class SignOnPosition(NamedTuple):
     """Position in the core's failed sign-ons: the last failure that is in the history."""
 
     boot_id: str
@@ -78,18 +78,18 @@ class SignOnPlace(NamedTuple):
 
 
 #: No run of the core has this name.
-_START_POSITION = SignOnPlace("none", 0)
+_START_POSITION = SignOnPosition("none", 0)
 
 
 class SignOnWriter(HistoryWriter):
     """Writer of failed sign-ons."""
 
-    def read_place(self) -> SignOnPlace | None:
+    def read_position(self) -> SignOnPosition | None:
         """Return the position of the last failure that is in the history, or None for a new history."""
         row = self._connection.execute("SELECT boot_id, sequence FROM sign_on_place").fetchone()
-        return SignOnPlace(*row) if row else None
+        return SignOnPosition(*row) if row else None
 
-    def add(self, failures: Sequence[FailedSignOn], position: SignOnPlace) -> None:
+    def add(self, failures: Sequence[FailedSignOn], position: SignOnPosition) -> None:
         """Add all failures and set the position, or change nothing after an error."""
         self._require_room()
         with self._write():
@@ -143,7 +143,7 @@ class SignOnRecorder:
         """Record failed sign-ons until the core ends the stream or the file is replaced. Raises
         CoreUnavailable, OSError and sqlite3.Error."""
         with use_writer(SignOnWriter, self._path, self._pool) as writer:
-            position = run_on_thread(self._pool, writer.read_place) or _START_POSITION
+            position = run_on_thread(self._pool, writer.read_position) or _START_POSITION
             while writer.is_current:
                 try:
                     position = self._follow(writer, position)
@@ -153,7 +153,7 @@ class SignOnRecorder:
                     self._has_warned = True
                     self._pause(MISSING_METHOD_RETRY_SECONDS)
 
-    def _follow(self, writer: SignOnWriter, position: SignOnPlace) -> SignOnPlace:
+    def _follow(self, writer: SignOnWriter, position: SignOnPosition) -> SignOnPosition:
         """Record failures up to the next gap, or until the file is replaced. Return the position after the
         last recorded failure or after the gap."""
         for batch in self._core.follow(SubscribeFailedSignOns(*position)):
@@ -162,9 +162,9 @@ class SignOnRecorder:
                 if position.boot_id == batch.boot_id:
                     lost_count = batch.oldest - 1 - position.sequence
                     LOG.warning("the history has a gap: %d failed sign-ons were not recorded", lost_count)
-                return SignOnPlace(batch.boot_id, batch.oldest - 1)
+                return SignOnPosition(batch.boot_id, batch.oldest - 1)
             if batch.failures:
-                position = SignOnPlace(batch.boot_id, batch.failures[-1].sequence)
+                position = SignOnPosition(batch.boot_id, batch.failures[-1].sequence)
                 run_on_thread(self._pool, writer.add, batch.failures, position)
             if not writer.is_current:
                 break
@@ -198,7 +198,7 @@ def find_failed_sign_ons(
     """Return a page of the matching failed sign-ons, newest first. Raises Invalid for a wrong cursor."""
     conditions, values = _list_conditions(connection, wanted)
     if not wanted.is_for_subscriber:
-        conditions.append(f"NOT {WRONG_FAILURE}")
+        conditions.append(f"NOT {WRONG_FAILURE_CONDITION}")
     if page.cursor is not None:
         conditions.append("(began, failed.number) < (?, ?)")
         values += decode_numeric_cursor(page.cursor, 2)

@@ -25,21 +25,21 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from gateway_api.hub.interface import (
-    LOGGED,
-    LONGEST_PAUSE,
-    PAUSE_AFTER,
-    RETRIES,
-    SHORTEST_PAUSE,
+    FAILURES_BEFORE_PAUSE,
+    LONGEST_PAUSE_SECONDS,
+    MAX_LOG_ENTRIES,
+    RETRY_DELAYS_SECONDS,
+    SHORTEST_PAUSE_SECONDS,
     Delivery,
     DeliveryResult,
 )
 from gateway_api.hub.sender import AttemptResult, WebhookMessage
 
 #: Messages that wait, messages for a retry included.
-MAX_WAITING = 10_000
+MAX_WAITING_MESSAGES = 10_000
 #: Messages that wait while the receiver responds quickly. After a restart of the gateway, sessions come up
 #: faster than any receiver accepts them.
-MAX_WAITING_IN_BURST = 100_000
+MAX_WAITING_MESSAGES_IN_BURST = 100_000
 #: An attempt of fewer seconds counts as quick.
 _QUICK_SECONDS = 0.25
 #: Seconds for which a receiver still counts as quick without such an attempt: a single one that hangs is no
@@ -124,9 +124,9 @@ class Pause:
         """Count a failed attempt. Return the length of the pause that begins, in seconds, or None if no pause
         begins."""
         self._failures += 1
-        if self._failures < PAUSE_AFTER or (self._seconds and not probe):
+        if self._failures < FAILURES_BEFORE_PAUSE or (self._seconds and not probe):
             return None
-        self._seconds = min(2 * self._seconds, LONGEST_PAUSE) or SHORTEST_PAUSE
+        self._seconds = min(2 * self._seconds, LONGEST_PAUSE_SECONDS) or SHORTEST_PAUSE_SECONDS
         self.until = now + self._seconds
         return self._seconds
 
@@ -174,7 +174,9 @@ class DeliveryQueue:
         #: Messages that are not in the backlog, by the number of their attempts: tests first, then retries.
         #: Each line is in the order of due times and of numbers: attempts end one after another, and the wait
         #: after the same number of attempts is the same.
-        self._retry_lines: list[deque[_WaitingMessage]] = [deque() for _ in range(len(RETRIES) + 1)]
+        self._retry_lines: list[deque[_WaitingMessage]] = [
+            deque() for _ in range(len(RETRY_DELAYS_SECONDS) + 1)
+        ]
         self._pause = Pause()
         #: Epoch seconds from which the next message is sent, as a probe. None while the receiver is not
         #: paused.
@@ -184,7 +186,7 @@ class DeliveryQueue:
         #: The receiver counts as quick until this time. A quick attempt makes the time infinite.
         self._quick_until = math.inf
         self._is_closed = False
-        self._log: deque[Delivery] = deque(maxlen=LOGGED)
+        self._log: deque[Delivery] = deque(maxlen=MAX_LOG_ENTRIES)
         self._counts = MessageCounts()
         #: The number of the last message of the backlog that the queue took or dropped.
         self.position = 0
@@ -245,7 +247,7 @@ class DeliveryQueue:
         failed once keeps its retries while the backlog of a dead receiver is full. The caller holds the
         lock."""
         is_quick = self._clock() < self._quick_until
-        limit = MAX_WAITING_IN_BURST if is_quick else MAX_WAITING
+        limit = MAX_WAITING_MESSAGES_IN_BURST if is_quick else MAX_WAITING_MESSAGES
         while not self._is_closed and (excess := sum(waiting := self._count_waiting()) - limit) > 0:
             retry_count, in_backlog = waiting
             if in_backlog >= retry_count:
@@ -317,7 +319,9 @@ class DeliveryQueue:
                 if outcome.seconds < _QUICK_SECONDS:
                     self._quick_until = math.inf
             else:
-                result = DeliveryResult.FAILED if attempts <= len(RETRIES) else DeliveryResult.SKIPPED
+                result = (
+                    DeliveryResult.FAILED if attempts <= len(RETRY_DELAYS_SECONDS) else DeliveryResult.SKIPPED
+                )
                 self._counts.failed += 1
                 if self.failing_since is None:
                     self.failing_since = started
@@ -325,8 +329,8 @@ class DeliveryQueue:
                 pause = self._pause.add_failure(now, probe=waiting_message.in_backlog)
                 if pause is not None:
                     self.paused_until = paused_until = self._wall() + pause
-                if attempts <= len(RETRIES):
-                    wait = RETRIES[attempts - 1]
+                if attempts <= len(RETRY_DELAYS_SECONDS):
+                    wait = RETRY_DELAYS_SECONDS[attempts - 1]
                     next_attempt_at = self._wall() + wait
                     self._retry_lines[attempts].append(
                         _WaitingMessage(now + wait, waiting_message.number, waiting_message.message, attempts)

@@ -16,13 +16,13 @@ from gateway_contract.varlink.protocol import ErrorReply
 #: Seconds for an attempt, from the connection to the status.
 TIMEOUT = 10.0
 #: Seconds from the end of a failed attempt to the next.
-RETRIES = (5.0, 30.0, 300.0)
+RETRY_DELAYS_SECONDS = (5.0, 30.0, 300.0)
 #: Failures in a row that begin a pause.
-PAUSE_AFTER = 3
+FAILURES_BEFORE_PAUSE = 3
 #: Seconds of the first pause, and of the longest: within the longest, the hub finds a receiver that is back.
-SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 15.0
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 15.0
 #: Entries of a delivery log.
-LOGGED = 100
+MAX_LOG_ENTRIES = 100
 
 
 class DeliveryResult(Enumeration):

@@ -10,7 +10,13 @@ from apispec import APISpec, BasePlugin
 from apispec.ext.marshmallow import MarshmallowPlugin
 
 from gateway_api.base.http import REQUEST_ID_HEADER, make_security_headers
-from gateway_api.hub.interface import LONGEST_PAUSE, PAUSE_AFTER, RETRIES, SHORTEST_PAUSE, TIMEOUT
+from gateway_api.hub.interface import (
+    FAILURES_BEFORE_PAUSE,
+    LONGEST_PAUSE_SECONDS,
+    RETRY_DELAYS_SECONDS,
+    SHORTEST_PAUSE_SECONDS,
+    TIMEOUT,
+)
 from gateway_api.web.access import Access
 from gateway_api.web.operation import ApiOperation, Route
 from gateway_api.web.parse import MAX_BODY_BYTES
@@ -229,13 +235,17 @@ _WEBHOOK_MESSAGES: dict[str, tuple[str, type[msgspec.Struct]]] = {
     **{name.value: (event.description, event.delivery) for name, event in EVENTS.items()},
     "webhook.test": ("A test, which an admin requested.", TestDelivery),
 }
-_FIRST_RETRIES, _LAST_RETRY = ", ".join(map(_format_duration, RETRIES[:-1])), _format_duration(RETRIES[-1])
+_FIRST_RETRIES, _LAST_RETRY = (
+    ", ".join(map(_format_duration, RETRY_DELAYS_SECONDS[:-1])),
+    _format_duration(RETRY_DELAYS_SECONDS[-1]),
+)
 _RETRY_DESCRIPTION = (
     f"Any 2xx within {_format_duration(TIMEOUT)} acknowledges it. After any other result, a redirect too, "
     f"the same bytes are sent again {_FIRST_RETRIES} and {_LAST_RETRY} after the end of the attempt before. "
-    f"After {PAUSE_AFTER} failures in a row the receiver is paused: messages that were not sent yet wait for "
-    f"{_format_duration(SHORTEST_PAUSE)}; then one of them is sent, and each such failure doubles the wait, "
-    f"up to {_format_duration(LONGEST_PAUSE)}. Any success ends the pause, and the others follow in order."
+    f"After {FAILURES_BEFORE_PAUSE} failures in a row the receiver is paused: messages that were not sent "
+    f"yet wait for {_format_duration(SHORTEST_PAUSE_SECONDS)}; then one of them is sent, and each such "
+    f"failure doubles the wait, up to {_format_duration(LONGEST_PAUSE_SECONDS)}. Any success ends the pause, "
+    "and the others follow in order."
 )
 
 

@@ -33,7 +33,7 @@ from gateway_api.web.schemas.queries import ListQuery, ListSelection, make_list_
 from gateway_api.web.services import get_services
 from gateway_contract.base.errors import Moved
 from gateway_contract.base.fields import Schema
-from gateway_contract.contract import Method, PagedMethod, Record, list_field
+from gateway_contract.contract import Method, PagedMethod, Record, get_list_field
 from gateway_contract.core_client import ListParts
 
 R = TypeVar("R", bound=Record)
@@ -352,7 +352,7 @@ def _respond_with_whole_list(
 def select_records(method: type[Method[R]], reply: R, query: ListSelection) -> R:
     """Return the reply with the records that the query selects, in the order of the query. For lists of at
     most some hundred records, which the reply contains completely. In ascending order, null comes first."""
-    name, sort = list_field(method), query.sort
+    name, sort = get_list_field(method), query.sort
     records = [
         record
         for record in getattr(reply, name)

@@ -11,7 +11,7 @@ from gateway_api.audit.record import AuditEntry
 from gateway_api.hub.interface import MessageId
 from gateway_contract import configuration as definition
 from gateway_contract.base.errors import CoreAbsent
-from gateway_contract.contract import ListReply, Method, Record, about, count, list_field, reply_of
+from gateway_contract.contract import ListReply, Method, Record, about, count, get_list_field, get_reply_type
 from gateway_contract.core import configuration, impact, sessions
 from gateway_contract.core.health import Dependency, DependencyState
 from gateway_contract.history import (
@@ -47,9 +47,9 @@ _CursorOfPage = Annotated[str | None, about("`cursor` of the next page, null on 
 def make_list_record(method: type[Method[Any]]) -> type[msgspec.Struct]:
     """Return the response record of a list, derived from the reply to a method of the core. Only lists with
     pages have a total and a cursor."""
-    reply = reply_of(method)
+    reply = get_reply_type(method)
     hints = get_type_hints(reply)
-    record = get_args(hints[list_field(method)])[0]
+    record = get_args(hints[get_list_field(method)])[0]
     page = [("total", _Total, UNSET), ("next_cursor", NextCursor, UNSET)]
     return msgspec.defstruct(
         f"{record.__name__}List",
@@ -287,7 +287,7 @@ class Difference(Record, frozen=True):
 
     diff: configuration.Difference
     confirm_deadline: configuration.Deadline
-    impact: impact.Foreseen
+    impact: impact.ImpactPreview
 
 
 class Committed(Record, frozen=True):

@@ -18,7 +18,7 @@ from gateway_contract.contract import (
     about,
     count,
 )
-from gateway_contract.core.impact import Effect, Foreseen, MostDropped
+from gateway_contract.core.impact import Effect, ImpactPreview, MaxSessionsDropped
 
 #: Seconds that a commit may wait to be confirmed.
 MAX_CONFIRM_SECONDS = 86_400
@@ -197,7 +197,7 @@ class RollbackCandidate(Command[StagedReply], frozen=True):
 
 
 class ComparisonReply(ConfigurationDifference, frozen=True):
-    impact: Foreseen = None
+    impact: ImpactPreview = None
 
 
 class CompareConfiguration(Method[ComparisonReply], frozen=True):
@@ -247,7 +247,7 @@ class CommitCandidate(Command[CommitReply], frozen=True):
         Annotated[int, Meta(ge=1, le=MAX_CONFIRM_SECONDS)] | None,
         about("Seconds, 1 to 86400, after which the commit is undone unless ConfirmCommit was called.", 120),
     ] = None
-    max_sessions_dropped: MostDropped = None
+    max_sessions_dropped: MaxSessionsDropped = None
     if_match: IfMatch = None
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 from gateway_contract.contract import Enumeration, Failure, Record, about, count
 
 #: The most sessions that an Impact names.
-NAMED = 100
+MAX_NAMED_SESSIONS = 100
 #: The largest limit on dropped sessions: what 32 bits hold.
 LARGEST_LIMIT = (1 << 31) - 1
 
@@ -48,10 +48,10 @@ class Impact(Record, frozen=True):
     def of(cls, sessions: Sequence[int], services: tuple[ServiceImpact, ...] = (), *, held: int = 0) -> Self:
         """Return the effect of a commit. `sessions` are the ids of all sessions that end, in ascending order;
         `held` is the number of sessions that end only after the commit is confirmed."""
-        return cls(services, len(sessions), tuple(sessions[:NAMED]), held)
+        return cls(services, len(sessions), tuple(sessions[:MAX_NAMED_SESSIONS]), held)
 
 
-Foreseen = Annotated[
+ImpactPreview = Annotated[
     Impact | None,
     about(
         "What a commit of the candidate would do now; null if it is invalid, or with a revision.",
@@ -64,7 +64,7 @@ Foreseen = Annotated[
     ),
 ]
 Effect = Annotated[Impact, about("What the commit did; nothing when there was nothing to commit.")]
-MostDropped = Annotated[
+MaxSessionsDropped = Annotated[
     Annotated[int, Meta(ge=0, le=LARGEST_LIMIT)] | None,
     about("Fails if more sessions would end, 0 to 2147483647; null for no limit.", 0),
 ]

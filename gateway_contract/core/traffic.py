@@ -9,7 +9,7 @@ from gateway_contract.contract import Enumeration, Method, Record, about, count
 from gateway_contract.core import sessions
 
 #: The most sessions of a list by traffic.
-MOST_TALKERS = 1000
+MAX_TALKERS = 1000
 
 DownBps = Annotated[int, count("Bits per second to the subscriber.", 5_213_400)]
 UpBps = Annotated[int, count("Bits per second from the subscriber.", 301_120)]
@@ -82,5 +82,5 @@ class ListTalkers(Method[TalkersReply], frozen=True):
 
     sort: Annotated[TalkerOrder, about("Which ones first.", "-down")] = TalkerOrder.MOST_DOWN
     limit: Annotated[
-        Annotated[int, Meta(ge=1, le=MOST_TALKERS)], about("Most sessions of the reply, 1 to 1000.", 20)
+        Annotated[int, Meta(ge=1, le=MAX_TALKERS)], about("Most sessions of the reply, 1 to 1000.", 20)
     ] = 20

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from gateway_contract.base.errors import GatewayApiError
-from gateway_contract.contract import Command, Method, Page, PagedMethod, list_field, reply_of
+from gateway_contract.contract import Command, Method, Page, PagedMethod, get_list_field, get_reply_type
 from gateway_contract.core import configuration, jobs, sessions, traffic
 from gateway_contract.core.interface import CORE, REQUIRED
 from gateway_contract.varlink.client import Client, Unreachable, join_group_of
@@ -144,7 +144,7 @@ def make_calls(replies: Mapping[type[Method[Any]], Any]) -> Iterator[Method[Any]
             continue
         if method in _LISTS_BY_RECORD_METHOD:
             list_method, field = _LISTS_BY_RECORD_METHOD[method]
-            records = getattr(replies.get(list_method), list_field(list_method), ())
+            records = getattr(replies.get(list_method), get_list_field(list_method), ())
             if records:
                 yield method(getattr(records[0], field))
         elif method in _PARAMETERS_BY_METHOD:
@@ -203,10 +203,10 @@ def _read_reply(client: Client, call: Method[Any]) -> Any:
     kind = type(call)
     if kind.streams:
         with closing(client.stream(CORE.method(kind), call, silence=_STREAM_TIMEOUT_SECONDS)) as replies:
-            return msgspec.json.decode(next(replies), type=reply_of(kind))
-    reply = msgspec.json.decode(client.call(CORE.method(kind), call), type=reply_of(kind))
+            return msgspec.json.decode(next(replies), type=get_reply_type(kind))
+    reply = msgspec.json.decode(client.call(CORE.method(kind), call), type=get_reply_type(kind))
     if isinstance(call, PagedMethod) and call.page is not None:
-        length = len(getattr(reply, list_field(kind)))
+        length = len(getattr(reply, get_list_field(kind)))
         if length > call.page.limit:
             raise CannotCheck(f"a page of at most {call.page.limit} records has {length}")
     return reply

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway_contract.base import ipv6
 from gateway_contract.base.pages import decode_cursor, encode_cursor
-from gateway_contract.contract import Page, Record, SelectingMethod, columns_of, list_field
+from gateway_contract.contract import Page, Record, SelectingMethod, get_columns, get_list_field
 from gateway_contract.core.interface import CORE
 from gateway_contract.core.network import ReplyTooLargeError
 from gateway_contract.varlink.dispatcher import make_parameter_error
@@ -166,14 +166,14 @@ def select_records(rows: Rows, call: SelectingMethod[Any], **more: Any) -> "Repl
         rows = SortedRows(matching_rows, itemgetter(0), itemgetter(1))
     if call.sort is not None:
         field = call.sort.removeprefix("-")
-        if field not in columns_of(method):
+        if field not in get_columns(method):
             raise make_parameter_error("sort")
         rows, order = FieldSortedRows(rows, field, descending=field != call.sort), f"{order} {call.sort}"
-    return make_list_reply(list_field(method), rows, call.page, order, **more)
+    return make_list_reply(get_list_field(method), rows, call.page, order, **more)
 
 
 def _convert_filter(method: type[SelectingMethod[Any]], filter: Mapping[str, Any]) -> dict[str, Any]:
-    columns = columns_of(method)
+    columns = get_columns(method)
     try:
         return {name: msgspec.convert(value, columns[name].type) for name, value in filter.items()}
     except (KeyError, msgspec.ValidationError) as error:

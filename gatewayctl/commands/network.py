@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from gateway_contract.contract import Method, list_field
+from gateway_contract.contract import Method, get_list_field
 from gateway_contract.core.health import ListFaults
 from gateway_contract.core.network import (
     GetDemuxState,
@@ -60,7 +60,7 @@ def create_list_command(
     def read_list(gateway: RemoteGateway, limit: int | None, filters: Record, **query: Any) -> Result:
         if alternative and query.pop("alternative"):
             return alternative.read(gateway)
-        records = gateway.list_records(path, list_field(method), {**filters, **query}, limit)
+        records = gateway.list_records(path, get_list_field(method), {**filters, **query}, limit)
         return ResultList(records, all_columns)
 
     if alternative:

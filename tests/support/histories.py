@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway_api.history import sign_ons
 from gateway_api.history.reader import Reader
-from gateway_api.history.sessions import FeedPlace, HistoryFilter, SessionWriter, find_sessions
+from gateway_api.history.sessions import EventPosition, HistoryFilter, SessionWriter, find_sessions
 from gateway_api.history.sign_ons import SignOnFilter, SignOnWriter, find_failed_sign_ons
 from gateway_contract.contract import Page
 from gateway_contract.core.sessions import SessionEvent, SessionSummary, SessionType
@@ -88,13 +88,13 @@ def failed(at: int, **fields: Any) -> FailedSignOn:
 def remember(path: Path, *events: SessionEvent) -> None:
     """Add events that no service recorded: the place up to which a service has read stays."""
     with closing(SessionWriter(path)) as store:
-        store.add(events, store.read_place() or FeedPlace(BOOT, 0, 0))
+        store.add(events, store.read_position() or EventPosition(BOOT, 0, 0))
 
 
 def remember_failures(path: Path, *failures: FailedSignOn) -> None:
     """Add failed sign-ons that no service recorded."""
     with closing(SignOnWriter(path)) as store:
-        store.add(failures, store.read_place() or sign_ons.SignOnPlace(BOOT, 0))
+        store.add(failures, store.read_position() or sign_ons.SignOnPosition(BOOT, 0))
 
 
 def damage(path: Path, name: str) -> None:
@@ -145,18 +145,18 @@ class History:
 
     def add(self, *events: SessionEvent, at: int = 0) -> None:
         """Add events of one run of the core. `at` is the time at which the last one was heard."""
-        self.store.add(events, FeedPlace(BOOT, 1, at))
+        self.store.add(events, EventPosition(BOOT, 1, at))
 
     def fail(self, *failures: FailedSignOn, sequence: int = 1) -> None:
         """Add failed sign-ons of one run of the core."""
         with closing(SignOnWriter(self.path)) as store:
-            store.add(failures, sign_ons.SignOnPlace(BOOT, sequence))
+            store.add(failures, sign_ons.SignOnPosition(BOOT, sequence))
 
     def compare(self, *sessions: SessionSummary, at: int) -> int:
         """Compare the store with the sessions that are up at a time."""
         self.store.begin_comparison()
         self.store.compare(sessions, at)
-        return self.store.end_comparison(FeedPlace(BOOT, 1, at))
+        return self.store.end_comparison(EventPosition(BOOT, 1, at))
 
     def found(self, **wanted: Any) -> list[PastSession]:
         return self.reader.search(find_sessions, HistoryFilter(**wanted), None).records

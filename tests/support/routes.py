@@ -9,7 +9,7 @@ from msgspec import Struct
 from gateway_api.hub import interface as hub
 from gateway_api.web import records
 from gateway_api.web.records import Message, make_list_record
-from gateway_contract.contract import PagedMethod, reply_of
+from gateway_contract.contract import PagedMethod, get_reply_type
 from gateway_contract.core import configuration, health, jobs, network, sessions, traffic
 
 ALWAYS, OPEN, ANY_ROLE, ADMIN = "always", "open", "any role", "admin"
@@ -46,7 +46,7 @@ class Route:
 
 
 def _list(path: str, method: type[PagedMethod[Any]]) -> Route:
-    return Route("GET", path, ANY_ROLE, data=make_list_record(method), paged=reply_of(method))
+    return Route("GET", path, ANY_ROLE, data=make_list_record(method), paged=get_reply_type(method))
 
 
 _RECEIVER = {"url": "http://127.0.0.1:9/hook", "events": ["session.up"]}

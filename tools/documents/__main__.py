@@ -10,7 +10,7 @@ from gateway_api.cli.api import format_routes
 from gateway_api.hub.interface import HUB
 from gateway_api.web.app import list_routes
 from gateway_api.web.openapi import make_document
-from gateway_contract.contract import interface_text
+from gateway_contract.contract import format_interface
 from gateway_contract.core.interface import CORE
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.completion import COMPLETION_FILES, generate_program
@@ -23,8 +23,8 @@ def generate_files() -> dict[str, str]:
     return {
         "etc/openapi.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
         "etc/routes.txt": format_routes(),
-        f"gateway_contract/{CORE.name}.varlink": interface_text(CORE),
-        f"gateway_api/hub/{HUB.name}.varlink": interface_text(HUB),
+        f"gateway_contract/{CORE.name}.varlink": format_interface(CORE),
+        f"gateway_api/hub/{HUB.name}.varlink": format_interface(HUB),
         "etc/gateway-api.env": pages.render("gateway-api.env.j2"),
         **{f"etc/man/{name}": text for name, text in pages.generate_man_pages().items()},
         **{

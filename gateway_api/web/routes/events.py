@@ -7,7 +7,7 @@ from flask import Blueprint, Response, url_for
 
 from gateway_api.events import StreamFilter, StreamTimes
 from gateway_api.hub import interface as wire
-from gateway_api.hub.interface import LOGGED, PAUSE_AFTER
+from gateway_api.hub.interface import FAILURES_BEFORE_PAUSE, MAX_LOG_ENTRIES
 from gateway_api.web import audit, records, responses
 from gateway_api.web.access import ADMIN, ANY_ROLE
 from gateway_api.web.operation import Created, operation, select_records
@@ -67,7 +67,7 @@ _WEBHOOKS_DESCRIPTION = f"""\
 List all webhooks: registered webhooks, which a restart of the API ends, and webhooks that the configuration
 declares.
 
-A webhook whose receiver fails {PAUSE_AFTER} times in a row is paused, see `paused_until`.
+A webhook whose receiver fails {FAILURES_BEFORE_PAUSE} times in a row is paused, see `paused_until`.
 """
 
 
@@ -119,7 +119,7 @@ def delete(webhook: str) -> records.Message:
 
 
 _DELIVERIES_DESCRIPTION = f"""\
-List the last {LOGGED} delivery attempts, newest first.
+List the last {MAX_LOG_ENTRIES} delivery attempts, newest first.
 
 The failure that began a pause has `paused_until`. Until this time, only retries are sent, and no new message.
 """

@@ -32,10 +32,10 @@ from gateway_contract.contract import (
     Method,
     Page,
     SelectingMethod,
-    columns_of,
+    get_columns,
 )
 from gateway_contract.core.sessions import SEARCH, SessionSummary, SessionTypeFilter
-from gateway_contract.core.traffic import MOST_TALKERS, ListTalkers, TalkerOrder
+from gateway_contract.core.traffic import MAX_TALKERS, ListTalkers, TalkerOrder
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
 
 F = TypeVar("F")
@@ -276,7 +276,7 @@ class TalkersQuery(Schema):
             enum=list(TalkerOrder),
         ),
     )
-    limit = _make_integer(1, MOST_TALKERS, "Most sessions; 20 if none.", 20)
+    limit = _make_integer(1, MAX_TALKERS, "Most sessions; 20 if none.", 20)
 
 
 class ShortListQuery(Schema):
@@ -292,7 +292,7 @@ class ShortListQuery(Schema):
 def make_list_query(method: type[Method[Any]]) -> type[Schema]:
     """Return the schema of a query for the list of a method: a filter for each field with a single value, and
     the order of the records. Only a list of a SelectingMethod has pages."""
-    columns = columns_of(method)
+    columns = get_columns(method)
     order = _make_sort(tuple(columns), "in the order of the gateway if none", f"-{next(iter(columns))}")
     fields = {**{name: _make_filter(name, column) for name, column in columns.items()}, "sort": order}
     base = ListQuery if issubclass(method, SelectingMethod) else ShortListQuery

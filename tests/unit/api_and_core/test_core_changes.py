@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_api.audit.log import AuditLog, LogPlace, record_new_changes, resolve_calls
+from gateway_api.audit.log import AuditLog, LogPosition, record_new_changes, resolve_calls
 from gateway_api.audit.record import Filter, make_gap
 from gateway_contract.base.logs import MASK
 from gateway_contract.contract import Nothing
@@ -91,7 +91,7 @@ def test_a_change_that_another_process_recorded_meanwhile_is_recorded_once(tmp_p
 
     record_new_changes(Overtaken("log", 1, 2), audit_log(tmp_path))
     assert names(tmp_path, Scripted("log", 1, 2, 3)) == ["core-log-1", "core-log-2", "core-log-3"]
-    assert audit_log(tmp_path).read_place() == LogPlace("log", 3)
+    assert audit_log(tmp_path).read_position() == LogPosition("log", 3)
 
 
 def test_changes_that_the_core_no_longer_holds_are_recorded_as_lost(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gevent.event import Event as Signal
 
 from gateway_api.base.core_events import Events
 from gateway_api.events import (
-    MAX_HELD,
+    MAX_HELD_EVENTS,
     Broadcast,
     EncodedEvent,
     EventId,
@@ -332,7 +332,7 @@ def test_who_is_quicker_than_a_worker_that_stands_still_goes_on_with_the_core(
 ) -> None:
     grow(worker.journal, 50)
     worker.listener()
-    worker.times.core_patience = 0.05
+    worker.times.core_timeout = 0.05
     core = worker.core
     core.holds = lambda number: number == BROADCAST
     grow(worker.journal, 7)
@@ -431,7 +431,7 @@ def test_who_knows_of_events_before_the_gap_of_the_worker_gets_all_of_them(
 ) -> None:
     grow(worker.journal, 50)
     worker.listener()
-    worker.times.core_patience = 0.1
+    worker.times.core_timeout = 0.1
     second = Journal("second")
     grow(second, 3)
     worker.core.holds = lambda number: number == BROADCAST
@@ -451,14 +451,14 @@ def test_who_knows_of_events_before_the_gap_of_the_worker_gets_all_of_them(
 
 
 def test_without_events_nothing_is_opened_and_the_next_client_may_listen(worker: Worker) -> None:
-    worker.times.core_patience = 0.05
+    worker.times.core_timeout = 0.05
     worker.core.journal = None
     client = worker.client()
     until("a refusal", lambda: client.end)
     assert isinstance(client.end, CoreUnavailable)
     assert (client.was_opened, len(worker.streams)) == (False, 0)
     # A core that comes late is waited for.
-    worker.times.core_patience = PATIENCE
+    worker.times.core_timeout = PATIENCE
     client, tries = worker.client(), len(worker.core.asked)
     until("a try", lambda: len(worker.core.asked) > tries)
     worker.core.journal = worker.journal
@@ -634,12 +634,12 @@ def test_a_span_tells_of_the_gap_before_it() -> None:
 
 
 def test_a_worker_begins_with_the_last_10000_events_and_holds_as_many() -> None:
-    assert (StreamTimes().past_events, MAX_HELD) == (10_000, 10_000)
+    assert (StreamTimes().past_events, MAX_HELD_EVENTS) == (10_000, 10_000)
 
 
 def test_there_is_no_span_until_the_core_has_told_of_one() -> None:
     with pytest.raises(CoreUnavailable):
-        _ = Broadcast(Events(CoreClient(InProcessCore(None))), StreamTimes(core_patience=0.02)).span  # type: ignore[arg-type]
+        _ = Broadcast(Events(CoreClient(InProcessCore(None))), StreamTimes(core_timeout=0.02)).span  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -655,7 +655,7 @@ def test_an_event_that_does_not_come_is_not_waited_for_for_ever(
     broadcast = Broadcast(Events(CoreClient(InProcessCore(journal))), times)  # type: ignore[arg-type]
     gevent.spawn(broadcast.run)
     span = broadcast.span
-    times.core_patience = 0.05
+    times.core_timeout = 0.05
     assert broadcast.wait_for_span(parse_id(id)) == (span if there else None)
 
 

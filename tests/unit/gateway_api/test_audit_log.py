@@ -23,7 +23,7 @@ from gateway_api.audit.log import (
     AuditLog,
     BatchWriter,
     Filter,
-    LogPlace,
+    LogPosition,
     RequestCounter,
     _make_query,
 )
@@ -390,7 +390,7 @@ def test_records_are_read_from_the_newest_to_the_oldest(trail: AuditDatabase) ->
     # A disk may have been full when the database was made.
     trail._path.touch()
     assert rows(trail) == []
-    assert trail.read_place() is None
+    assert trail.read_position() is None
     trail.append(texts("one", "two"))
     trail.append(texts("three"))
     assert rows(trail) == [(1, "one"), (2, "two"), (3, "three")]
@@ -524,11 +524,11 @@ def test_a_batch_that_fails_leaves_nothing_and_earlier_records_stay(
 
 def test_the_place_in_the_log_of_the_core_moves_with_its_records_and_for_one_process(tmp_path: Path) -> None:
     first, second = AuditDatabase(tmp_path, "known", SIZE), AuditDatabase(tmp_path, "known", SIZE)
-    assert first.read_place() is second.read_place() is None
-    first.append_changes(texts("one"), None, LogPlace("log", 1))
-    second.append_changes(texts("one"), None, LogPlace("log", 1))
-    second.append_changes(texts("two"), LogPlace("log", 1), LogPlace("log", 2))
-    assert first.read_place() == LogPlace("log", 2)
+    assert first.read_position() is second.read_position() is None
+    first.append_changes(texts("one"), None, LogPosition("log", 1))
+    second.append_changes(texts("one"), None, LogPosition("log", 1))
+    second.append_changes(texts("two"), LogPosition("log", 1), LogPosition("log", 2))
+    assert first.read_position() == LogPosition("log", 2)
     assert names(first) == ["one", "two"]
 
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 import pytest
 
 from gateway_api.hub.delivery_queue import (
-    LOGGED,
-    MAX_WAITING,
-    MAX_WAITING_IN_BURST,
+    MAX_LOG_ENTRIES,
+    MAX_WAITING_MESSAGES,
+    MAX_WAITING_MESSAGES_IN_BURST,
     Backlog,
     DeliveryQueue,
 )
@@ -174,7 +174,7 @@ def test_the_log_keeps_100_entries_with_the_newest_first() -> None:
     with running(always(DELIVERED)) as (queue, _, __):
         queue.offer(messages(1, 250))
         wait_for("all of them", lambda: queue.counts.delivered == 250, 10)
-        assert LOGGED == 100
+        assert MAX_LOG_ENTRIES == 100
         assert [entry.message_id for entry in queue.read_log()] == [
             sent.id for sent in messages(151, 250)[::-1]
         ]
@@ -200,7 +200,7 @@ def test_beyond_10000_the_oldest_messages_are_dropped_counted_and_logged_once() 
     with running(failing("life-0")) as (queue, receiver, clock):
         hang(queue, receiver, clock)
         queue.offer(messages(2, 10_000))
-        assert (len(queue), queue.counts.dropped) == (MAX_WAITING, 0) == (10_000, 0)
+        assert (len(queue), queue.counts.dropped) == (MAX_WAITING_MESSAGES, 0) == (10_000, 0)
         queue.offer(messages(10_001, 10_100))
         newest, *others = queue.read_log()
         assert newest == Delivery("life-2", "session.up", 0, "dropped", dropped=100)
@@ -222,7 +222,7 @@ def test_100000_messages_wait_for_a_receiver_that_takes_quickly() -> None:
         queue.offer([message(1)])
         wait_for("the attempt under way", lambda: len(receiver.attempts) == 2, 10)
         queue.offer(messages(2, 100_001))
-        assert (len(queue), queue.counts.dropped) == (MAX_WAITING_IN_BURST, 0) == (100_000, 0)
+        assert (len(queue), queue.counts.dropped) == (MAX_WAITING_MESSAGES_IN_BURST, 0) == (100_000, 0)
         queue.offer(messages(100_002, 100_003))
         assert (len(queue), queue.counts.dropped) == (100_000, 2)
         assert queue.read_log()[0] == Delivery("life-2", "session.up", 0, "dropped", dropped=2)
@@ -271,7 +271,7 @@ def test_messages_that_were_attempted_keep_their_attempts_while_a_queue_is_full(
         clock.now += 20
         for first in range(4, 40_004, 1000):
             queue.offer(messages(first, first + 999))
-        assert len(queue) == MAX_WAITING
+        assert len(queue) == MAX_WAITING_MESSAGES
         for _ in range(4):
             pass_to(queue, clock, clock.now + 400)
             wait_for("what is due", lambda: rests(queue, 40_003), 10)
@@ -436,7 +436,7 @@ def test_a_backlog_lets_go_of_what_nobody_waits_for() -> None:
     queue._quick_until = clock.now
     backlog.offer(sent)
     del sent
-    assert len(queue) == MAX_WAITING
-    assert MAX_WAITING <= sum(one() is not None for one in kept) <= MAX_WAITING + 1000
+    assert len(queue) == MAX_WAITING_MESSAGES
+    assert MAX_WAITING_MESSAGES <= sum(one() is not None for one in kept) <= MAX_WAITING_MESSAGES + 1000
     queue.close()
     assert not any(one() for one in kept)

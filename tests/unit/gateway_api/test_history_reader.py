@@ -100,7 +100,7 @@ def test_a_search_over_its_time_is_refused_with_what_to_do(
     past: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "_STEPS_PER_CLOCK_CHECK", 1)
-    monkeypatch.setattr(reader, "DEADLINE", 0.0)
+    monkeypatch.setattr(reader, "DEADLINE_SECONDS", 0.0)
     with pytest.raises(SearchTooLong, match="narrow it to a subscriber"):
         Reader(past.path, Here()).search(find_sessions, HistoryFilter(), None)
 

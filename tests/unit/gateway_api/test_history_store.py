@@ -13,7 +13,7 @@ import pytest
 from gateway_api.history import database, sessions
 from gateway_api.history.reader import read_timeline
 from gateway_api.history.recorder import SessionRecorder
-from gateway_api.history.sessions import FeedPlace, SessionWriter, prepare
+from gateway_api.history.sessions import EventPosition, SessionWriter, prepare
 from gateway_api.history.sign_ons import SignOnFilter, find_failed_sign_ons
 from gateway_contract.base.errors import CoreUnavailable, Invalid
 from gateway_contract.contract import Page
@@ -81,10 +81,10 @@ def test_a_batch_that_fails_leaves_nothing_and_no_place(past: History) -> None:
     bad = up(8, 100, ip_address="no address")
     with pytest.raises(OSError, match="illegal IP address"):
         past.add(up(7, 100), bad)
-    assert (past.found(), past.store.read_place()) == ([], None)
-    past.store.add([up(7, 100)], FeedPlace(BOOT, 17, 105))
-    past.store.add([], FeedPlace(BOOT, 17, 120))
-    assert past.store.read_place() == FeedPlace(BOOT, 17, 120)
+    assert (past.found(), past.store.read_position()) == ([], None)
+    past.store.add([up(7, 100)], EventPosition(BOOT, 17, 105))
+    past.store.add([], EventPosition(BOOT, 17, 120))
+    assert past.store.read_position() == EventPosition(BOOT, 17, 120)
 
 
 def test_a_session_that_is_gone_after_a_hole_ended_in_it(past: History) -> None:

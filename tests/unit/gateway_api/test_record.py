@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_api.audit.record import MAX_CHARACTERS, derive_result, describe_session, mask_secrets
+from gateway_api.audit.record import MAX_VALUE_CHARACTERS, derive_result, describe_session, mask_secrets
 from gateway_contract.base.logs import MASK, mask_text
 from gateway_contract.configuration import mask_path
 from tests.support.audit import a_record
@@ -62,7 +62,7 @@ def test_a_long_value_is_cut_and_says_so(name: str) -> None:
     assert kept["cut"] is True
     assert kept["characters"] > 30_000
     assert kept["beginning"].startswith('{"events":["')
-    assert len(json.dumps(kept)) < 2 * MAX_CHARACTERS
+    assert len(json.dumps(kept)) < 2 * MAX_VALUE_CHARACTERS
 
 
 # Secrets

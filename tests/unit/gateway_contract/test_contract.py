@@ -16,7 +16,7 @@ from gateway_contract.contract import (
     Nothing,
     Record,
     bind_handlers,
-    interface_text,
+    format_interface,
     record_of,
 )
 from gateway_contract.core.interface import CORE
@@ -60,7 +60,7 @@ class Service:
 @pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.name)
 def test_the_interface_file_is_the_contract(contract: Contract) -> None:
     text = (FOLDERS[contract] / f"{contract.name}.varlink").read_text()
-    assert text == interface_text(contract), "make interface writes it"
+    assert text == format_interface(contract), "make interface writes it"
     members = list(scanner.Interface(text).members)
     assert members[-1] == "InternalError"
     assert {method.__name__ for method in contract.methods} < set(members)

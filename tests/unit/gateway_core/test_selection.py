@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_contract.contract import Page, columns_of
+from gateway_contract.contract import Page, get_columns
 from gateway_contract.core.network import ListInterfaces, ListRoutes, Route
 from gateway_contract.varlink.protocol import ErrorReply
 from gateway_core.records.paging import SortedRows, select_records
@@ -102,7 +102,7 @@ def test_a_cursor_of_another_sort_is_refused() -> None:
 
 
 def test_a_field_with_several_values_is_no_column() -> None:
-    assert set(columns_of(ListInterfaces)) == {
+    assert set(get_columns(ListInterfaces)) == {
         *("ifindex", "name", "type", "mac_address", "mtu"),
         *("admin_state", "oper_state", "parent", "master"),
     }
