@@ -24,8 +24,8 @@ from gateway_core.gateways.linux.dataplane.plane import DataPlane, KernelState, 
 from gateway_core.gateways.linux.dataplane.reconciler import Comparison, Reconciler
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.linux.kernel.watcher import EVERYTHING
-from gateway_core.gateways.linux.threads import Crew
+from gateway_core.gateways.linux.kernel.watcher import ALL_PARTS
+from gateway_core.gateways.linux.threads import ThreadGroup
 from gateway_core.records.clock import Clock
 from tests.support.core_clock import StillClock
 from tests.support.namespaces import ip, ip_batch, network_namespace, tc, tc_batch
@@ -471,7 +471,7 @@ def test_what_costs_a_question_for_each_session_is_found_within_a_minute(
 def running_reconciler(plane: DataPlane, sessions: Sessions) -> Iterator[Reconciler]:
     """One with the machine's clock, in a thread."""
     reconciler = Reconciler(plane, sessions, Clock("boot"))
-    thread = threading.Thread(target=reconciler.run, args=(Crew(),))
+    thread = threading.Thread(target=reconciler.run, args=(ThreadGroup(),))
     thread.start()
     try:
         yield reconciler
@@ -800,8 +800,8 @@ def test_a_device_that_the_kernel_told_of_is_looked_at_before_its_turn(
         # The first of a round is session 7.
         indexes = {KernelReader().find_link(name).index for name in shaped}
         comparison = Comparison(plane, clock.steady)
-        comparison.read(EVERYTHING)
-        compared = comparison.compare(present, plane.get_applied_sessions(), EVERYTHING, indexes, ())
+        comparison.read(ALL_PARTS)
+        compared = comparison.compare(present, plane.get_applied_sessions(), ALL_PARTS, indexes, ())
         return [wanted.session_id for wanted, _ in compared.sessions_to_apply]
 
     assert (found(), found("acc0"), found("ifb-acc1")) == ([], [], [8])

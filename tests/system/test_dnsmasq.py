@@ -25,7 +25,7 @@ from gateway_core.gateways.linux.dataplane.dhcp_guard import TABLE, DhcpGuard, l
 from gateway_core.gateways.linux.dataplane.nftables import Nft
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.linux.threads import Crew
+from gateway_core.gateways.linux.threads import ThreadGroup
 from gateway_core.records.clock import Clock
 from tests.support.clocks import SteppedClock
 from tests.support.core_clock import StillClock
@@ -657,8 +657,8 @@ def test_while_it_runs_a_new_session_is_followed_within_a_moment() -> None:
 
     with network_namespace():
         guard = DhcpGuard(DEMUX, bindings, time.monotonic, time.time)
-        crew = Crew()
-        crew.start(guard.run)
+        thread_group = ThreadGroup()
+        thread_group.start(guard.run)
         wait_for("the first", lambda: elements(TABLE, "homes") == 1)
         sessions.append(("trunk0.302", OTHER_MAC))
         guard.request_sync()
@@ -666,4 +666,4 @@ def test_while_it_runs_a_new_session_is_followed_within_a_moment() -> None:
         sessions.clear()
         guard.request_sync()
         with pytest.raises(EOFError):
-            crew.wait()
+            thread_group.wait()

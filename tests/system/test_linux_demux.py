@@ -20,7 +20,7 @@ from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.demux.admission import HOLD_OFF_SECONDS, AccessVlan, Occupancy
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
 from gateway_core.gateways.linux.demux.listener import MAX_FRAME_BYTES, Listener, Trigger, attach_filter
-from gateway_core.gateways.linux.threads import Crew
+from gateway_core.gateways.linux.threads import ThreadGroup
 from tests.support.clocks import SteppedClock
 from tests.support.first_frames import (
     DOT1AD,
@@ -59,7 +59,7 @@ class Heard:
     def __init__(self) -> None:
         self.triggers: list[Trigger] = []
         self.changes: list[str] = []
-        self.crew = Crew()
+        self.thread_group = ThreadGroup()
 
     def hear(self, triggers: list[Trigger], dropped: int) -> None:
         self.triggers += triggers
@@ -72,11 +72,11 @@ class Heard:
 def heard(trunk: None) -> Iterator[Heard]:
     """A listener on the trunk."""
     heard = Heard()
-    listener = Listener("trunk0", heard.hear, heard.changes.append, heard.crew)
+    listener = Listener("trunk0", heard.hear, heard.changes.append, heard.thread_group)
     wait_for("the listener", is_listening)
     yield heard
     listener.stop()
-    assert heard.crew.failures.empty()
+    assert heard.thread_group.failures.empty()
 
 
 def is_listening() -> bool:
@@ -158,8 +158,8 @@ class Running:
     def __init__(self, ports: Ports, demux: Demux, leased: Sequence[str]) -> None:
         self.clock = ports.clock
         self.demux = Demultiplexer(demux, ports, ports, ports.occupancy, self.clock, leased)
-        self.crew = Crew()
-        self.thread = self.crew.start(lambda: self.demux.run(self.crew))
+        self.thread_group = ThreadGroup()
+        self.thread = self.thread_group.start(lambda: self.demux.run(self.thread_group))
 
     def rest(self) -> None:
         """Waits until it waits. At the end of a sweep it looks at the clock for the next one."""
@@ -191,7 +191,7 @@ def demultiplexer(ports: Ports, demux: Demux = DEMUX, leased: Sequence[str] = ()
     finally:
         running.demux.stop()
         running.thread.join()
-    assert running.crew.failures.empty()
+    assert running.thread_group.failures.empty()
 
 
 @contextmanager
@@ -263,11 +263,11 @@ def test_a_trunk_that_goes_down_or_disappears_is_heard_when_it_is_back(
 def test_a_listener_beside_many_connections_leaves_no_thread_and_no_descriptor() -> None:
     # Those of other tests are collected at any time.
     gc.collect()
-    crew, before = Crew(), len([*Path("/proc/self/fd").iterdir()])
+    thread_group, before = ThreadGroup(), len([*Path("/proc/self/fd").iterdir()])
     with many_descriptors():
         for trunk in ("trunk0", "missing0"):
-            Listener(trunk, lambda *_: None, lambda _: None, crew).stop()
-    assert crew.failures.empty()
+            Listener(trunk, lambda *_: None, lambda _: None, thread_group).stop()
+    assert thread_group.failures.empty()
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("demux")] == []
     assert len([*Path("/proc/self/fd").iterdir()]) <= before
 
@@ -347,7 +347,7 @@ def test_a_device_that_is_refused_is_tried_again_later(ports: Ports, caplog: Any
         running.clock.now += HOLD_OFF_SECONDS
         send([tagged(padi(), (DOT1Q, 300))])
         wait_for("it", lambda: "trunk0.300" in ports.served)
-    assert caplog.messages == ["cannot make trunk0.300: no such thing"]
+    assert caplog.messages == ["cannot make VLAN trunk0.300, trying again: no such thing"]
 
 
 def test_a_vlan_that_loses_its_device_is_released_before_it_is_made_again(ports: Ports) -> None:
@@ -434,11 +434,11 @@ def test_a_source_and_a_kernel_that_fail_are_tried_again(ports: Ports, caplog: A
         running.rest()
         ports.is_silent = ports.is_unreadable = True
         running.advance(300)
-        wait_for("the failure", lambda: "cannot release trunk0.300: no reply" in caplog.messages)
+        wait_for("a line", lambda: "cannot release VLAN trunk0.300, trying again: no reply" in caplog.text)
         ports.is_silent = ports.is_unreadable = False
         ports.refused = {"trunk0.300"}
         running.advance(5)
-        wait_for("another", lambda: "cannot remove trunk0.300: it is busy" in caplog.messages)
+        wait_for("another", lambda: "cannot remove VLAN trunk0.300, trying again: it is busy" in caplog.text)
         ports.refused = set()
         running.advance(5)
         wait_for("its end", lambda: not ports.devices)

@@ -20,7 +20,7 @@ from gateway_core.gateways.linux.kernel.links import VlanTag, raise_thresholds, 
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice, try_changes
 from gateway_core.gateways.linux.kernel.qdiscs import INGRESS, ROOT, QdiscEntry
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed, Watcher
+from gateway_core.gateways.linux.kernel.watcher import ALL_PARTS, ChangedPart, Watcher
 from tests.support.namespaces import can, ip, network_namespace, tc
 from tests.support.stack import wait_for
 
@@ -283,20 +283,20 @@ def test_replies_that_other_processes_send_are_left_out(links: None, monkeypatch
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ("link add new0 type veth peer name new1", {Changed.LINKS}),
-        ("link set trunk0 down", {Changed.LINKS, Changed.ROUTES}),
-        ("address add 192.0.2.1/24 dev trunk0", {Changed.ADDRESSES, Changed.ROUTES}),
-        ("address add 2001:db8::1/64 dev trunk0", {Changed.ADDRESSES}),
-        ("route add 198.51.100.0/24 dev trunk0", {Changed.ROUTES}),
-        ("route add 2001:db8:1::/48 dev trunk0", {Changed.ROUTES}),
-        ("rule add from 192.0.2.0/24 table 9", {Changed.RULES}),
+        ("link add new0 type veth peer name new1", {ChangedPart.LINKS}),
+        ("link set trunk0 down", {ChangedPart.LINKS, ChangedPart.ROUTES}),
+        ("address add 192.0.2.1/24 dev trunk0", {ChangedPart.ADDRESSES, ChangedPart.ROUTES}),
+        ("address add 2001:db8::1/64 dev trunk0", {ChangedPart.ADDRESSES}),
+        ("route add 198.51.100.0/24 dev trunk0", {ChangedPart.ROUTES}),
+        ("route add 2001:db8:1::/48 dev trunk0", {ChangedPart.ROUTES}),
+        ("rule add from 192.0.2.0/24 table 9", {ChangedPart.RULES}),
     ],
 )
-def test_a_change_is_a_trigger(links: None, change: str, expected: set[Changed]) -> None:
+def test_a_change_is_a_trigger(links: None, change: str, expected: set[ChangedPart]) -> None:
     time.sleep(0.1)
     with Watcher() as watcher:
         ip(change)
-        found: set[Changed] = set()
+        found: set[ChangedPart] = set()
         for changed in watcher:
             found |= changed
             if expected <= found:
@@ -310,26 +310,26 @@ def test_a_change_of_a_qdisc_names_its_device(links: None, change: str) -> None:
     tc(f"qdisc add dev trunk0 root {LIMIT}", "qdisc add dev trunk0 ingress")
     tc("filter add dev trunk0 parent ffff: prio 10 protocol all u32 match u32 0 0 flowid 1:1")
     # The kernel may still tell of the links that came up, and of their addresses.
-    with Watcher(frozenset({Changed.QDISCS})) as watcher:
+    with Watcher(frozenset({ChangedPart.QDISCS})) as watcher:
         tc(change)
-        assert next(iter(watcher)) == {Changed.QDISCS}
-        assert watcher.take_shaped() == {KernelReader().find_link("trunk0").index}
-        assert watcher.take_shaped() == set()
+        assert next(iter(watcher)) == {ChangedPart.QDISCS}
+        assert watcher.take_shaped_indexes() == {KernelReader().find_link("trunk0").index}
+        assert watcher.take_shaped_indexes() == set()
 
 
 def test_only_what_is_wanted_is_told(links: None) -> None:
-    with Watcher(frozenset({Changed.LINKS})) as watcher:
+    with Watcher(frozenset({ChangedPart.LINKS})) as watcher:
         ip("address add 192.0.2.1/24 dev far0", "route add 198.51.100.0/24 dev trunk0")
         ip("link set trunk0 mtu 1400")
-        assert Changed.ADDRESSES not in next(iter(watcher))
+        assert ChangedPart.ADDRESSES not in next(iter(watcher))
 
 
 @pytest.mark.parametrize("change", ["link set ifb-acc0 up", "link del ifb-acc0"])
 def test_an_ifb_is_told_from_other_links(change: str) -> None:
     ip("link add ifb-acc0 type ifb")
-    with Watcher(frozenset({Changed.LINKS})) as watcher:
+    with Watcher(frozenset({ChangedPart.LINKS})) as watcher:
         ip(change)
-        assert next(iter(watcher)) == {Changed.IFBS}
+        assert next(iter(watcher)) == {ChangedPart.IFBS}
 
 
 def test_neither_a_question_of_our_own_nor_what_another_process_sends_is_a_change(links: None) -> None:
@@ -338,28 +338,28 @@ def test_neither_a_question_of_our_own_nor_what_another_process_sends_is_a_chang
     with Watcher() as watcher:
         assert KernelReader().find_qdiscs([(index, ROOT)]) != [None]
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as other:
-            other.sendto(b"not a message", watcher._events.getsockname())
+            other.sendto(b"not a message", watcher._event_socket.getsockname())
         # A change before the first wait is not lost.
         ip("link set trunk0 mtu 1400")
         changed = next(iter(watcher))
-        assert Changed.LINKS in changed
-        assert Changed.QDISCS not in changed
-        assert watcher.take_shaped() == set()
+        assert ChangedPart.LINKS in changed
+        assert ChangedPart.QDISCS not in changed
+        assert watcher.take_shaped_indexes() == set()
 
 
 def test_an_overflow_right_after_another_is_no_error(links: None) -> None:
     full = OSError(errno.ENOBUFS, "No buffer space available")
     with Watcher() as watcher:
         # It overflows, and overflows again while it is emptied.
-        overflowing = Mock(wraps=watcher._events)
+        overflowing = Mock(wraps=watcher._event_socket)
         overflowing.recvfrom.side_effect = chain([full], repeat(DEFAULT))
         overflowing.recv.side_effect = chain([full], repeat(DEFAULT))
-        watcher._events = overflowing
+        watcher._event_socket = overflowing
         ip("link set trunk0 mtu 1400")
         changes = iter(watcher)
-        assert next(changes) == EVERYTHING
+        assert next(changes) == ALL_PARTS
         ip("link set trunk0 mtu 1500")
-        assert Changed.LINKS in next(changes)
+        assert ChangedPart.LINKS in next(changes)
 
 
 def test_another_thread_ends_the_wait() -> None:

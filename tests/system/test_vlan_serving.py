@@ -9,7 +9,7 @@ import pytest
 from gateway_contract.configuration import Cgnat
 from gateway_contract.core.sessions import SessionType
 from gateway_core.gateways.linux.dataplane.plane import DataPlane
-from gateway_core.gateways.linux.demux.vlan_devices import VlanServing
+from gateway_core.gateways.linux.demux.vlan_devices import VlanService
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 from tests.support.namespaces import can, inside, ip, neighbour, network_namespace, network_of
 from tests.support.sources import ListedSource
@@ -38,13 +38,13 @@ def subscribers() -> Iterator[tuple[int, int]]:
 
 
 @pytest.fixture
-def serving(subscribers: tuple[int, int]) -> VlanServing:
+def serving(subscribers: tuple[int, int]) -> VlanService:
     """With the sessions of both."""
     plane = DataPlane(KernelReader())
     plane.configure(CGNAT)
     for number, (vlan, address) in enumerate(zip(VLANS, (ALICE, BOB), strict=True), 1):
         plane.apply(session(number, vlan, address))
-    return VlanServing({SessionType.DHCP: ListedSource()}, KernelReader(), lambda: [GATEWAY])
+    return VlanService({SessionType.DHCP: ListedSource()}, KernelReader(), lambda: [GATEWAY])
 
 
 def replies(pid: int, address: IPv4Address, seconds: int) -> bool:
@@ -59,7 +59,7 @@ def known(pid: int, address: IPv4Address) -> bool:
 
 
 def test_subscribers_of_two_vlans_reach_each_other_and_nobody_answers_for_an_address_without_a_session(
-    serving: VlanServing, subscribers: tuple[int, int]
+    serving: VlanService, subscribers: tuple[int, int]
 ) -> None:
     alice, _ = subscribers
     assert not replies(alice, BOB, 1)
@@ -72,8 +72,8 @@ def test_subscribers_of_two_vlans_reach_each_other_and_nobody_answers_for_an_add
     assert (known(alice, OFFLINE), known(alice, BOB)) == (False, True)
 
 
-def test_a_vlan_of_pppoe_answers_no_arp(serving: VlanServing) -> None:
-    pppoe = VlanServing({SessionType.PPPOE: ListedSource()}, KernelReader(), lambda: [GATEWAY])
+def test_a_vlan_of_pppoe_answers_no_arp(serving: VlanService) -> None:
+    pppoe = VlanService({SessionType.PPPOE: ListedSource()}, KernelReader(), lambda: [GATEWAY])
     serving.serve(VLANS[:1], SessionType.DHCP)
     pppoe.serve(VLANS[1:], SessionType.PPPOE)
     command = "cat /proc/sys/net/ipv4/conf/acc0/proxy_arp /proc/sys/net/ipv4/conf/acc1/proxy_arp"

@@ -46,7 +46,7 @@ class ManagedVlan(Record, frozen=True):
     session_count: int = 0
     traffic: Traffic = Traffic()
 
-    def key(self) -> Key:
+    def get_key(self) -> Key:
         return self.access_vlan.trunk, self.access_vlan.outer_vlan_id or 0, self.access_vlan.vlan_id
 
     def to_record(self) -> Vlan:
@@ -65,7 +65,7 @@ class VlanTable:
     """
 
     def __init__(self, demux: Demux) -> None:
-        self._vlans: dict[str, ManagedVlan] = {}
+        self._vlan_of_name: dict[str, ManagedVlan] = {}
         #: Time at which each VLAN without sessions became idle, ordered by time.
         self._idle_since: dict[str, float] = {}
         self.traffic_of_trunk: dict[str, Traffic] = {}
@@ -73,14 +73,14 @@ class VlanTable:
         self.configure(demux)
 
     def __iter__(self) -> Iterator[ManagedVlan]:
-        return iter(self._vlans.values())
+        return iter(self._vlan_of_name.values())
 
     def __contains__(self, name: str) -> bool:
-        return name in self._vlans
+        return name in self._vlan_of_name
 
-    def list_in_order(self) -> list[ManagedVlan]:
+    def list_sorted(self) -> list[ManagedVlan]:
         """Return the VLANs sorted by trunk and tags."""
-        return sorted(self, key=ManagedVlan.key)
+        return sorted(self, key=ManagedVlan.get_key)
 
     def configure(self, demux: Demux) -> None:
         """Apply new limits, with a full token bucket."""
@@ -93,30 +93,30 @@ class VlanTable:
     ) -> bool:
         """Create a VLAN if it does not exist. Return False, and count the refusal, if a limit is reached.
         `ifindexes` gives the interface index; without `is_limited`, the rate is not limited."""
-        if access_vlan.name in self._vlans:
+        if access_vlan.name in self._vlan_of_name:
             return True
-        if len(self._vlans) >= self._demux.rate_limits.max_vlans:
+        if len(self._vlan_of_name) >= self._demux.rate_limits.max_vlans:
             self.refusals[TriggerRefusal.FULL] += 1
             return False
         if is_limited and not self._bucket.take(now):
             self.refusals[TriggerRefusal.RATE_LIMITED] += 1
             return False
-        self._vlans[access_vlan.name] = ManagedVlan(access_vlan, next(ifindexes), now)
+        self._vlan_of_name[access_vlan.name] = ManagedVlan(access_vlan, next(ifindexes), now)
         self._idle_since[access_vlan.name] = now
         return True
 
-    def join(self, session: LabSession, started: float) -> None:
+    def add_session(self, session: LabSession, started_at: float) -> None:
         """Add a session to its VLAN, which must exist."""
-        vlan = self._vlans[session.access_interface]
+        vlan = self._vlan_of_name[session.access_interface]
         self._idle_since.pop(vlan.access_vlan.name, None)
         # The first sessions are older than the lab.
-        created_at = min(vlan.created_at, started)
+        created_at = min(vlan.created_at, started_at)
         vlan = replace(vlan, created_at=created_at, session_count=vlan.session_count + 1)
         self._add_traffic(vlan, session.traffic)
 
-    def leave(self, session: LabSession, now: float, usage: int) -> None:
+    def remove_session(self, session: LabSession, now: float, usage: int) -> None:
         """Remove a session from its VLAN. The traffic of the session stays in the counters of the VLAN."""
-        vlan = self._vlans[session.access_interface]
+        vlan = self._vlan_of_name[session.access_interface]
         if vlan.session_count == 1:
             self._idle_since[vlan.access_vlan.name] = now
         vlan = replace(vlan, session_count=vlan.session_count - 1)
@@ -125,11 +125,11 @@ class VlanTable:
     def change_traffic(self, before: LabSession, after: LabSession) -> None:
         """Update the traffic of a VLAN after the traffic of a session has changed from `before` to
         `after`."""
-        self._add_traffic(self._vlans[after.access_interface], after.traffic - before.traffic)
+        self._add_traffic(self._vlan_of_name[after.access_interface], after.traffic - before.traffic)
 
     def _add_traffic(self, vlan: ManagedVlan, change: Traffic) -> None:
         """Store a VLAN in the table, and add a change of traffic to the VLAN and its trunk."""
-        self._vlans[vlan.access_vlan.name] = replace(vlan, traffic=vlan.traffic + change)
+        self._vlan_of_name[vlan.access_vlan.name] = replace(vlan, traffic=vlan.traffic + change)
         trunk = vlan.access_vlan.trunk
         self.traffic_of_trunk[trunk] = self.traffic_of_trunk.get(trunk, Traffic()) + change
 
@@ -143,4 +143,4 @@ class VlanTable:
 
     def remove(self, name: str) -> None:
         self._idle_since.pop(name, None)
-        del self._vlans[name]
+        del self._vlan_of_name[name]

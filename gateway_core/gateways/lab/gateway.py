@@ -29,7 +29,7 @@ from gateway_core.sessions.session import Counters
 #: Sessions with an IPv6 prefix.
 _DUAL_STACK: Ordering[LabSession] = Ordering(attrgetter("summary.id"), attrgetter("summary.ipv6_prefix"))
 #: Time between two advances of the lab.
-_ADVANCE_SECONDS = 0.05
+_ADVANCE_INTERVAL_SECONDS = 0.05
 #: Maximum number of arrivals and departures while the lock is held once: about ten milliseconds.
 _MAX_EVENTS_PER_HOLD = 500
 #: Pause after each release of the lock. Without the pause, the thread would take the lock again before
@@ -80,7 +80,7 @@ class LabGateway(Gateway):
         rates: Path | None = None,
     ) -> None:
         self._clock = clock
-        self._booted = clock.wall() - clock.steady()
+        self._boot_time = clock.wall() - clock.steady()
         self._world = World(configuration, population, journal, self._read_time(), TemporaryRates(rates))
         self.sessions = self._world.sessions
         self._lock = self.sessions.lock
@@ -88,16 +88,16 @@ class LabGateway(Gateway):
     def run(self) -> NoReturn:
         while True:
             self.advance()
-            time.sleep(_ADVANCE_SECONDS)
+            time.sleep(_ADVANCE_INTERVAL_SECONDS)
 
     def advance(self, pause: Callable[[float], object] = time.sleep) -> None:
         """Simulate all due arrivals and departures, in batches, so that requests do not wait for the end.
         `pause` is a function that waits for a number of seconds."""
-        now, more = self._read_time(), True
-        while more:
+        now, has_more = self._read_time(), True
+        while has_more:
             with self._lock:
-                more = self._world.advance(now, _MAX_EVENTS_PER_HOLD)
-            if more:
+                has_more = self._world.advance(now, _MAX_EVENTS_PER_HOLD)
+            if has_more:
                 pause(_PAUSE_SECONDS)
 
     def apply_in_kernel(self, configuration: Configuration) -> AbstractContextManager[None]:
@@ -115,27 +115,31 @@ class LabGateway(Gateway):
 
     @contextmanager
     def freeze_sessions(self, configuration: Configuration) -> Iterator[Impact]:
-        with self._hold_present():
+        with self._lock_and_advance():
             yield Impact.of(self._world.find_sessions_to_end(configuration))
 
     def read_detail(self, id: int) -> SessionDetail | None:
         # Without the lock, which would delay this method during arrivals and departures.
         session = self.sessions.get(id)
-        return None if session is None else session.make_detail(session.traffic.counters(self._read_usage()))
+        return (
+            None
+            if session is None
+            else session.make_detail(session.traffic.compute_counters(self._read_usage()))
+        )
 
     def read_counters(self) -> dict[int, Counters]:
         usage = self._read_usage()
-        return {session.id: session.traffic.counters(usage) for session in self.sessions.all()}
+        return {session.id: session.traffic.compute_counters(usage) for session in self.sessions.all()}
 
     def disconnect(self, ids: Sequence[int]) -> list[SessionDetail]:
-        with self._hold_present() as now:
-            found = [session for session in map(self.sessions.get, ids) if session is not None]
-            self._world.disconnect(found, now)
-            usage = self._world.usage(now)
-            return [session.make_detail(session.traffic.counters(usage)) for session in found]
+        with self._lock_and_advance() as now:
+            sessions = [session for session in map(self.sessions.get, ids) if session is not None]
+            self._world.disconnect(sessions, now)
+            usage = self._world.compute_usage(now)
+            return [session.make_detail(session.traffic.compute_counters(usage)) for session in sessions]
 
     def has_interface(self, name: str) -> bool:
-        with self._hold_present():
+        with self._lock_and_advance():
             if name in self._world.vlans or self.sessions.has_interface(name):
                 return True
             return any(interface.name == name for interface in self._list_fixed_interfaces(usage=0))
@@ -143,18 +147,18 @@ class LabGateway(Gateway):
     def set_rate(
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[SessionDetail, SessionDetail] | None:
-        with self._hold_present() as now:
+        with self._lock_and_advance() as now:
             session = self.sessions.get(id)
             if session is None:
                 return None
             changed = self._world.set_rate(session, down_bps, up_bps, expiry, now)
             # A change of rates leaves the counters as they are.
-            counters = session.traffic.counters(self._world.usage(now))
+            counters = session.traffic.compute_counters(self._world.compute_usage(now))
             return session.make_detail(counters), changed.make_detail(counters)
 
     def list_vlans(self) -> SortedRows[ManagedVlan]:
         with self._lock:
-            return SortedRows(self._world.vlans.list_in_order(), ManagedVlan.key, ManagedVlan.to_record)
+            return SortedRows(self._world.vlans.list_sorted(), ManagedVlan.get_key, ManagedVlan.to_record)
 
     def count_refusals(self) -> Counter[TriggerRefusal]:
         with self._lock:
@@ -165,13 +169,17 @@ class LabGateway(Gateway):
             usage, sessions, vlans = (
                 self._read_usage(),
                 self.sessions.all(),
-                self._world.vlans.list_in_order(),
+                self._world.vlans.list_sorted(),
             )
-            fixed = sorted(self._list_fixed_interfaces(usage), key=lambda interface: interface.ifindex)
+            fixed_interfaces = sorted(
+                self._list_fixed_interfaces(usage), key=lambda interface: interface.ifindex
+            )
         return ChainedRows(
-            SortedRows(fixed, lambda interface: (0, interface.ifindex), lambda interface: interface),
             SortedRows(
-                vlans, lambda vlan: (1, *vlan.key()), partial(network.make_vlan_interface, usage=usage)
+                fixed_interfaces, lambda interface: (0, interface.ifindex), lambda interface: interface
+            ),
+            SortedRows(
+                vlans, lambda vlan: (1, *vlan.get_key()), partial(network.make_vlan_interface, usage=usage)
             ),
             SortedRows(
                 sessions,
@@ -187,11 +195,11 @@ class LabGateway(Gateway):
         with self._lock:
             configuration, sessions = self._world.configuration, self.sessions.all()
             dual_stack = self.sessions.snapshot(_DUAL_STACK)
-        fixed = list(enumerate(network.list_network_routes(configuration)))
-        route = partial(network.make_session_route, configuration.cgnat)
+        numbered_routes = list(enumerate(network.list_network_routes(configuration)))
+        make_route = partial(network.make_session_route, configuration.cgnat)
         return ChainedRows(
-            SortedRows(fixed, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),
-            SortedRows(sessions, lambda session: (1, session.id), route),
+            SortedRows(numbered_routes, lambda numbered: (0, numbered[0]), lambda numbered: numbered[1]),
+            SortedRows(sessions, lambda session: (1, session.id), make_route),
             SortedRows(dual_stack, lambda session: (2, session.id), network.make_prefix_route),
             SortedRows(dual_stack, lambda session: (3, session.id), network.make_delegated_route),
         )
@@ -206,7 +214,7 @@ class LabGateway(Gateway):
         return _DEPENDENCIES
 
     @contextmanager
-    def _hold_present(self) -> Iterator[float]:
+    def _lock_and_advance(self) -> Iterator[float]:
         """Hold the lock, advance the world to the current time, and yield this time. Without the advance, a
         change could come before arrivals that were due earlier, and counters would decrease."""
         with self._lock:
@@ -217,10 +225,10 @@ class LabGateway(Gateway):
 
     def _read_time(self) -> float:
         """Return the time of the lab in epoch seconds, which never jumps; see World."""
-        return self._booted + self._clock.steady()
+        return self._boot_time + self._clock.steady()
 
     def _read_usage(self) -> int:
-        return self._world.usage(self._read_time())
+        return self._world.compute_usage(self._read_time())
 
     def _list_fixed_interfaces(self, usage: int) -> Iterator[Interface]:
         world = self._world

@@ -30,7 +30,7 @@ _TRUNK_MTU = 1600
 #: RFC 2516 section 7: PPPoE takes 8 bytes of the 1500.
 _PPPOE_MTU = 1492
 #: MAC addresses of link types without carrier detection. Linux reports the state of these links as "unknown".
-_WITHOUT_CARRIER = {InterfaceType.LOOPBACK: "00:00:00:00:00:00", InterfaceType.PPP: None}
+_MAC_OF_TYPE_WITHOUT_CARRIER = {InterfaceType.LOOPBACK: "00:00:00:00:00:00", InterfaceType.PPP: None}
 #: Memory that FRR 8.4.4 on Debian 12 uses for a route and for a peer.
 _RIB_ENTRY_BYTES, _PEER_BYTES = 192, 741_464
 #: Number of prefixes that a BGP neighbour announces: only the default route.
@@ -59,19 +59,19 @@ def list_fixed_interfaces(
     )
     interfaces, cgnat = configuration.interfaces, configuration.cgnat
     for name in interfaces.trunks:
-        stats = traffic_of_trunk.get(name, Traffic()).stats(usage)
+        stats = traffic_of_trunk.get(name, Traffic()).compute_stats(usage)
         yield _make_interface(ifindex_of[name], name, InterfaceType.TRUNK, stats, mtu=_TRUNK_MTU)
     for name in interfaces.uplinks:
         stats = InterfaceStats()
         # The first uplink leads to the network. The lab simulates no traffic on the others.
         if name == interfaces.uplinks[0]:
-            access = sum(traffic_of_trunk.values(), Traffic()).stats(usage)
+            access_stats = sum(traffic_of_trunk.values(), Traffic()).compute_stats(usage)
             # The uplink sends the packets that subscribers send.
             stats = InterfaceStats(
-                rx_bytes=access.tx_bytes,
-                rx_packets=access.tx_packets,
-                tx_bytes=access.rx_bytes,
-                tx_packets=access.rx_packets,
+                rx_bytes=access_stats.tx_bytes,
+                rx_packets=access_stats.tx_packets,
+                tx_bytes=access_stats.rx_bytes,
+                tx_packets=access_stats.rx_packets,
             )
         master = cgnat.vrf_name if cgnat.enabled and name == cgnat.handoff_interface else None
         addresses = _list_uplink_addresses(configuration, name)
@@ -84,7 +84,7 @@ def list_fixed_interfaces(
 
 
 def make_vlan_interface(vlan: ManagedVlan, usage: int) -> Interface:
-    stats = vlan.traffic.stats(usage)
+    stats = vlan.traffic.compute_stats(usage)
     return _make_interface(
         vlan.ifindex, vlan.access_vlan.name, InterfaceType.VLAN, stats, parent=vlan.access_vlan.trunk
     )
@@ -96,7 +96,7 @@ def make_session_interface(session: LabSession, usage: int) -> Interface:
     type, mtu = (InterfaceType.PPP, _PPPOE_MTU) if pppoe else (InterfaceType.OTHER, _ETHERNET_MTU)
     gateways = () if session.gateway is None else (session.gateway,)
     return _make_interface(
-        session.ifindex, session.interface, type, session.traffic.stats(usage), mtu=mtu,
+        session.ifindex, session.interface, type, session.traffic.compute_stats(usage), mtu=mtu,
         parent=session.access_interface,
         addresses=tuple(InterfaceAddress(AddressFamily.INET, gateway, 32) for gateway in gateways),
     )  # fmt: skip
@@ -105,8 +105,8 @@ def make_session_interface(session: LabSession, usage: int) -> Interface:
 def make_ifb_interface(session: LabSession, usage: int) -> Interface:
     """Return the Interface of the IFB to which the upstream packets of a session are redirected for
     shaping."""
-    access = session.traffic.stats(usage)
-    stats = InterfaceStats(rx_bytes=access.rx_bytes, rx_packets=access.rx_packets)
+    access_stats = session.traffic.compute_stats(usage)
+    stats = InterfaceStats(rx_bytes=access_stats.rx_bytes, rx_packets=access_stats.rx_packets)
     return _make_interface(session.ifindex + 1, session.ifb_device, InterfaceType.IFB, stats)
 
 
@@ -273,10 +273,10 @@ def _make_interface(
         ifindex=ifindex,
         name=name,
         type=type,
-        mac_address=_WITHOUT_CARRIER.get(type, own_address),
+        mac_address=_MAC_OF_TYPE_WITHOUT_CARRIER.get(type, own_address),
         mtu=mtu,
         admin_state=AdminState.UP,
-        oper_state="unknown" if type in _WITHOUT_CARRIER else "up",
+        oper_state="unknown" if type in _MAC_OF_TYPE_WITHOUT_CARRIER else "up",
         parent=parent,
         master=master,
         addresses=addresses,

@@ -99,25 +99,25 @@ class Subscriber(Record, frozen=True):
 
     @property
     def ipv6_address(self) -> str | None:
-        return _ipv6_text(self._link_network | 2) if self.is_dual_stack else None
+        return _format_ipv6(self._link_network | 2) if self.is_dual_stack else None
 
     @property
     def ipv6_prefix(self) -> str | None:
         """Prefix of the network that contains `ipv6_address`; None without IPv6."""
-        return f"{_ipv6_text(self._link_network)}/64" if self.is_dual_stack else None
+        return f"{_format_ipv6(self._link_network)}/64" if self.is_dual_stack else None
 
     @property
     def delegated_prefixes(self) -> tuple[str, ...]:
         """Prefix for the devices behind the subscriber's router; empty without IPv6."""
         network = _DELEGATED_NETWORK | self.number % _MAX_NETWORKS << 72
-        return (f"{_ipv6_text(network)}/56",) if self.is_dual_stack else ()
+        return (f"{_format_ipv6(network)}/56",) if self.is_dual_stack else ()
 
     @property
     def _link_network(self) -> int:
         return _DOCUMENTATION_NETWORK | self.number % _MAX_NETWORKS << 64
 
 
-def _ipv6_text(number: int) -> str:
+def _format_ipv6(number: int) -> str:
     return socket.inet_ntop(socket.AF_INET6, number.to_bytes(16))
 
 
@@ -127,8 +127,8 @@ class SubscriberGenerator:
     def __init__(self, population: Population, demux: Demux) -> None:
         self._population = population
         self._subscribers = random.Random(population.seed)  # noqa: S311 - must be reproducible
-        self._times = random.Random(f"{population.seed} times")  # noqa: S311 - must be reproducible
-        self._number = 0
+        self._time_random = random.Random(f"{population.seed} times")  # noqa: S311 - must be reproducible
+        self._next_number = 0
         self.configure(demux)
 
     def configure(self, demux: Demux) -> None:
@@ -137,17 +137,17 @@ class SubscriberGenerator:
 
     def draw_subscriber(self) -> Subscriber | None:
         """Return the next subscriber to arrive; None if no VLAN profile exists."""
-        share, vlan_draw, public_draw = (self._subscribers.random() for _ in range(3))
+        type_draw, vlan_draw, public_draw = (self._subscribers.random() for _ in range(3))
         acct_session_id = f"{self._subscribers.getrandbits(64):016x}"
-        kind = "pppoe" if share < _PPPOE_SHARE else "dhcp"
+        kind = "pppoe" if type_draw < _PPPOE_SHARE else "dhcp"
         if not self._vlans_of_type[kind]:
             kind = "dhcp" if kind == "pppoe" else "pppoe"
         vlans = self._vlans_of_type[kind]
         if not vlans:
             return None
-        self._number += 1
+        self._next_number += 1
         return Subscriber(
-            number=self._number - 1,
+            number=self._next_number - 1,
             session_type=kind,
             access_vlan=vlans[int(vlan_draw * len(vlans))],
             wants_public_address=public_draw < _PUBLIC_SHARE,
@@ -164,34 +164,38 @@ class SubscriberGenerator:
     def draw_stay(self) -> float:
         """Return the seconds until a session ends by itself; infinite in a lab without arrivals."""
         departures = self._population.departures_per_session
-        return self._times.expovariate(departures) if departures else math.inf
+        return self._time_random.expovariate(departures) if departures else math.inf
 
     def draw_wait(self) -> float:
         """Return the seconds until the next arrival; infinite in a lab without arrivals."""
         arrivals = self._population.arrivals
-        return self._times.expovariate(arrivals) if arrivals else math.inf
+        return self._time_random.expovariate(arrivals) if arrivals else math.inf
 
     def draw_end_reason(self) -> str:
-        return self._times.choices(*_END_REASONS)[0]
+        return self._time_random.choices(*_END_REASONS)[0]
 
     def _list_vlans(self, demux: Demux, kind: str) -> Iterator[AccessVlan]:
         share = _PPPOE_SHARE if kind == "pppoe" else 1 - _PPPOE_SHARE
-        wanted = int(self._population.mean_sessions * share / _SESSIONS_PER_VLAN[kind])
-        places = [(profile, trunk) for profile in demux.profiles_of(kind) for trunk in demux.trunks]
-        for profile, trunk in places:
-            yield from _first_vlans(profile, trunk, max(_MIN_VLANS, wanted // len(places) + 1))
+        wanted_count = int(self._population.mean_sessions * share / _SESSIONS_PER_VLAN[kind])
+        profiles_and_trunks = [
+            (profile, trunk) for profile in demux.profiles_of(kind) for trunk in demux.trunks
+        ]
+        for profile, trunk in profiles_and_trunks:
+            yield from _list_first_vlans(
+                profile, trunk, max(_MIN_VLANS, wanted_count // len(profiles_and_trunks) + 1)
+            )
 
 
-def _first_vlans(profile: VlanProfile, trunk: str, count: int) -> Iterator[AccessVlan]:
+def _list_first_vlans(profile: VlanProfile, trunk: str, count: int) -> Iterator[AccessVlan]:
     """Yield the first VLANs of a profile on a trunk, at most `count`."""
     inner, outer = profile.vlan_range, profile.outer_vlan_range
     if outer is None:
         for vlan_id in range(inner.first, min(inner.last + 1, inner.first + count)):
             yield AccessVlan(trunk, vlan_id, None, profile)
         return
-    per_outer = min(_INNER_VLANS_PER_OUTER, len(inner))
-    for number in range(min(count, per_outer * len(outer))):
-        outer_number, inner_number = divmod(number, per_outer)
+    vlans_per_outer = min(_INNER_VLANS_PER_OUTER, len(inner))
+    for number in range(min(count, vlans_per_outer * len(outer))):
+        outer_number, inner_number = divmod(number, vlans_per_outer)
         yield AccessVlan(trunk, inner.first + inner_number, outer.first + outer_number, profile)
 
 

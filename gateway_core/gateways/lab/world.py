@@ -48,21 +48,21 @@ class AddressPool:
 
     def __init__(self, network: IPv4Network, gateway: IPv4Address) -> None:
         self.gateway = str(gateway)
-        self._unused = iter(range(int(gateway) + 1, int(network.broadcast_address)))
-        self._returned: deque[str] = deque()
+        self._unused_hosts = iter(range(int(gateway) + 1, int(network.broadcast_address)))
+        self._returned_addresses: deque[str] = deque()
 
     def take(self, is_used: Callable[[str], bool]) -> str | None:
         """Take a free address from the pool, and return it; None if no address is free."""
-        return next((address for address in self._candidates() if not is_used(address)), None)
+        return next((address for address in self._list_free_addresses() if not is_used(address)), None)
 
     def give_back(self, address: str) -> None:
-        self._returned.append(address)
+        self._returned_addresses.append(address)
 
-    def _candidates(self) -> Iterator[str]:
-        for host in self._unused:
+    def _list_free_addresses(self) -> Iterator[str]:
+        for host in self._unused_hosts:
             yield str(IPv4Address(host))
-        while self._returned:
-            yield self._returned.popleft()
+        while self._returned_addresses:
+            yield self._returned_addresses.popleft()
 
 
 class TemporaryRate(Record, frozen=True):
@@ -79,24 +79,24 @@ class TemporaryRates:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self.by_id: dict[str, TemporaryRate] = {}
+        self.rate_of_id: dict[str, TemporaryRate] = {}
         if path is not None and path.exists():
             try:
-                self.by_id = read_json(path, dict[str, TemporaryRate])
+                self.rate_of_id = read_json(path, dict[str, TemporaryRate])
             except Unreadable as error:
                 _log.error("cannot read the temporary rates of the lab, the rates are lost: %s", error)
 
-    def put(self, acct_session_id: str, rate: TemporaryRate) -> None:
+    def store(self, acct_session_id: str, rate: TemporaryRate) -> None:
         """Store the temporary rates of a session. Raises StepFailed: then the former rates stay."""
-        self._write({**self.by_id, acct_session_id: rate})
+        self._write({**self.rate_of_id, acct_session_id: rate})
 
     def forget(self, acct_session_ids: Iterable[str]) -> None:
         """Remove the temporary rates of sessions. A failure is only logged, because these sessions have ended
         or have permanent rates."""
-        gone = {id for id in acct_session_ids if id in self.by_id}
-        if gone:
+        known_ids = {id for id in acct_session_ids if id in self.rate_of_id}
+        if known_ids:
             try:
-                self._write({id: rate for id, rate in self.by_id.items() if id not in gone})
+                self._write({id: rate for id, rate in self.rate_of_id.items() if id not in known_ids})
             except StepFailed as error:
                 _log.error(
                     "cannot remove temporary rates, they may return after a restart: %s", error.sentence
@@ -107,7 +107,7 @@ class TemporaryRates:
             with disk_step("store temporary rates"):
                 durable.make_folder(self._path.parent)
                 durable.replace(self._path, msgspec.json.encode(rates))
-        self.by_id = rates
+        self.rate_of_id = rates
 
 
 class World:
@@ -129,21 +129,21 @@ class World:
         self._rates = rates
         self._journal = journal
         #: Time until which all events have been simulated.
-        self.started = self._advanced_to = now
+        self.started = self._advanced_until = now
         self.sessions: SessionTable[LabSession] = SessionTable(configuration.cgnat)
         self.vlans = VlanTable(configuration.demux)
         self.ifindex_of: dict[str, int] = {}
         self._generator = SubscriberGenerator(population, configuration.demux)
         self._locked_out = LockedOutSubscribers(population.seed)
         self._traffic_model = TrafficModel(is_full_rate=population.is_full_rate)
-        self.usage = self._traffic_model.usage
+        self.compute_usage = self._traffic_model.compute_usage
         self._public_pool = AddressPool(_PUBLIC_ADDRESSES, _PUBLIC_GATEWAY)
         self._shared_pool = _make_shared_pool(configuration)
         self._pool_of_session: dict[int, AddressPool] = {}
         self._unit_numbers = {"ppp": count(), "ipoe": count()}
         self._ids = count(1)
         self._ifindexes = count(LOOPBACK_IFINDEX + 1)
-        self._number_interfaces()
+        self._assign_ifindexes()
         self._next_arrival = now + self._generator.draw_wait()
         #: Heap of departure times and session ids. Includes sessions that were disconnected earlier.
         self._departures: list[tuple[float, int]] = []
@@ -155,26 +155,26 @@ class World:
         """Simulate the arrivals and departures that are due, at most `max_events`. Return True if more may be
         due."""
         for _ in range(max_events):
-            departs = bool(self._departures) and self._departures[0][0] <= self._next_arrival
-            due = self._departures[0][0] if departs else self._next_arrival
-            if due > now:
+            is_departure = bool(self._departures) and self._departures[0][0] <= self._next_arrival
+            event_at = self._departures[0][0] if is_departure else self._next_arrival
+            if event_at > now:
                 self.vlans.expire(now)
-                self._advanced_to = now
+                self._advanced_until = now
                 return False
-            self._advanced_to = due
-            self.vlans.expire(due)
-            if not departs:
+            self._advanced_until = event_at
+            self.vlans.expire(event_at)
+            if not is_departure:
                 self._next_arrival += self._generator.draw_wait()
-                self._arrive(due)
+                self._arrive(event_at)
                 continue
             _, id = heapq.heappop(self._departures)
             session = self.sessions.get(id)
             if session is not None:
-                self._end(session, self._generator.draw_end_reason(), due)
+                self._end(session, self._generator.draw_end_reason(), event_at)
                 failure = self._locked_out.draw_failure(session.summary, self.configuration.demux.trunks)
                 if failure is not None:
                     subscriber, reason = failure
-                    self._journal.add_failed_sign_on(reason, due, subscriber)
+                    self._journal.add_failed_sign_on(reason, event_at, subscriber)
         return True
 
     def disconnect(self, sessions: Iterable[LabSession], now: float) -> None:
@@ -188,16 +188,16 @@ class World:
         """Change the rates of a session, and return the changed session. Rates with an `expiry` are stored
         first. Raises StepFailed."""
         if expiry is not None:
-            self._rates.put(before.acct_session_id, TemporaryRate(down_bps, up_bps, expiry))
+            self._rates.store(before.acct_session_id, TemporaryRate(down_bps, up_bps, expiry))
         else:
             self._rates.forget([before.acct_session_id])
-        return self._shape(before, down_bps, up_bps, expiry, now)
+        return self._change_rates(before, down_bps, up_bps, expiry, now)
 
     def find_sessions_to_end(self, configuration: Configuration) -> list[int]:
         """Return the ids of the sessions that `configure` would end, in ascending order."""
-        lost = {vlan.access_vlan.name for vlan in self._find_vlans_on_removed_trunks(configuration)}
-        sessions = self.sessions.all() if lost else ()
-        return [session.id for session in sessions if session.access_interface in lost]
+        removed_names = {vlan.access_vlan.name for vlan in self._find_vlans_on_removed_trunks(configuration)}
+        sessions = self.sessions.all() if removed_names else ()
+        return [session.id for session in sessions if session.access_interface in removed_names]
 
     def configure(self, configuration: Configuration, now: float) -> None:
         """Apply a new running configuration, as `Gateway.configure` describes. Due events that were not
@@ -208,22 +208,22 @@ class World:
         for vlan in self._find_vlans_on_removed_trunks(configuration):
             self.disconnect(self.sessions.find_on_access_interface(vlan.access_vlan.name), now)
             self.vlans.remove(vlan.access_vlan.name)
-        self._number_interfaces()
+        self._assign_ifindexes()
         self._generator.configure(configuration.demux)
         self.vlans.configure(configuration.demux)
         self.sessions.configure(configuration.cgnat)
-        delay, self._advanced_to = now - self._advanced_to, now
+        delay, self._advanced_until = now - self._advanced_until, now
         self._next_arrival += delay
         self._departures = [(at + delay, id) for at, id in self._departures]
 
-    def _shape(
+    def _change_rates(
         self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
     ) -> LabSession:
         used_rates = self._traffic_model.find_used_rates(before.acct_session_id, up_bps, down_bps)
         after = replace(
             before,
             summary=replace(before.summary, rate_down=down_bps, rate_up=up_bps),
-            traffic=before.traffic.with_rates(*used_rates, self.usage(now)),
+            traffic=before.traffic.with_rates(*used_rates, self.compute_usage(now)),
             expiry=expiry,
         )
         self.sessions.replace(after)
@@ -231,10 +231,10 @@ class World:
         return after
 
     def _restore_rates(self) -> None:
-        rates = dict(self._rates.by_id)
+        rates = dict(self._rates.rate_of_id)
         for session in self.sessions.all() if rates else ():
             if rate := rates.pop(session.acct_session_id, None):
-                self._shape(session, rate.down_bps, rate.up_bps, rate.expiry, self.started)
+                self._change_rates(session, rate.down_bps, rate.up_bps, rate.expiry, self.started)
         self._rates.forget(rates)
 
     def _find_vlans_on_removed_trunks(self, configuration: Configuration) -> list[ManagedVlan]:
@@ -252,7 +252,7 @@ class World:
         if session is None:
             return
         self.sessions.add(session)
-        self.vlans.join(session, now - age)
+        self.vlans.add_session(session, now - age)
         heapq.heappush(self._departures, (now + self._generator.draw_stay(), session.id))
         if not is_at_start:
             self._journal.add_session_up(session.summary, now)
@@ -264,10 +264,10 @@ class World:
             pools.reverse()
         # Pools may overlap, and a new pool does not know the addresses that a former pool has assigned.
         in_use = self.sessions.has_address
-        taken = next(((pool, address) for pool in pools if (address := pool.take(in_use))), None)
-        if taken is None:
+        pool_and_address = next(((pool, address) for pool in pools if (address := pool.take(in_use))), None)
+        if pool_and_address is None:
             return None
-        pool, address = taken
+        pool, address = pool_and_address
         id, qos = next(self._ids), self.configuration.qos
         self._pool_of_session[id] = pool
         kind = "ppp" if subscriber.session_type == "pppoe" else "ipoe"
@@ -301,20 +301,20 @@ class World:
             vrf_steered=steered,
             shared_address=shared,
             ifindex=ifindex,
-            traffic=Traffic().with_rates(*used_rates, self.usage(started)),
+            traffic=Traffic().with_rates(*used_rates, self.compute_usage(started)),
         )
 
     def _end(self, session: LabSession, reason: str, now: float) -> None:
         self.sessions.remove(session.id)
         self._rates.forget([session.acct_session_id])
-        usage = self.usage(now)
-        self.vlans.leave(session, now, usage)
+        usage = self.compute_usage(now)
+        self.vlans.remove_session(session, now, usage)
         pool = self._pool_of_session.pop(session.id)
         if session.summary.ip_address is not None:
             pool.give_back(session.summary.ip_address)
-        self._journal.add_session_down(session.summary, reason, now, session.traffic.counters(usage))
+        self._journal.add_session_down(session.summary, reason, now, session.traffic.compute_counters(usage))
 
-    def _number_interfaces(self) -> None:
+    def _assign_ifindexes(self) -> None:
         interfaces = self.configuration.interfaces
         for name in (*interfaces.trunks, *interfaces.uplinks, self.configuration.cgnat.vrf_name):
             if name not in self.ifindex_of:

@@ -21,7 +21,7 @@ from gateway_core.gateways.linux.dataplane.plane import DataPlane, WantedSession
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.demux.admission import AccessVlan, Occupancy
 from gateway_core.gateways.linux.demux.demultiplexer import Demultiplexer
-from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanServing
+from gateway_core.gateways.linux.demux.vlan_devices import VlanDevices, VlanService
 from gateway_core.gateways.linux.gateway import LinuxGateway
 from gateway_core.gateways.linux.health import DependencyWatch, map_types_to_sources
 from gateway_core.gateways.linux.kernel.links import raise_thresholds
@@ -33,10 +33,10 @@ from gateway_core.gateways.linux.sessions.tracker import TRIGGER_SOCKET, HookSoc
 from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
 
-_FRR_SECONDS = 2.0
+_MAX_FRR_SECONDS = 2.0
 #: Time limits for applying a commit to the daemons, and for restoring them after a failure. Their sum is the
 #: limit that GatewayServices promises.
-_APPLY_SECONDS, _PUT_BACK_SECONDS = 12.0, 8.0
+_MAX_APPLY_SECONDS, _MAX_PUT_BACK_SECONDS = 12.0, 8.0
 #: The folder of the sessions, and of the commits whose sessions have not ended.
 _SESSIONS_FOLDER = Path("/var/lib/gateway-core/sessions")
 
@@ -53,26 +53,26 @@ class LinuxMachine:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = dict.fromkeys(names)
-        self._serving = map_types_to_sources(names)
+        self._source_of_type = map_types_to_sources(names)
         files, systemd = PlacedFiles(SERVICES_FOLDER), Systemd()
-        created = (each.create(files, systemd, each.name in names) for each in DAEMONS)
-        self._daemons = [daemon for daemon in created if daemon is not None]
-        self.services = LinuxServices(self._daemons, _APPLY_SECONDS, _PUT_BACK_SECONDS)
+        daemons = (each.create(files, systemd, each.name in names) for each in DAEMONS)
+        self._daemons = [daemon for daemon in daemons if daemon is not None]
+        self.services = LinuxServices(self._daemons, _MAX_APPLY_SECONDS, _MAX_PUT_BACK_SECONDS)
 
     def make_gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
         """Assemble and return the gateway, which starts its work in `run`. Raises GatewayApiError and
         OSError."""
         reader = KernelReader()
         source_daemons = {each.name: each for each in self._daemons if isinstance(each, SourceDaemon)}
-        chosen = [source_daemons[name] for name in self._names]
-        sources = {each.name: each.create_source(configuration, clock) for each in chosen}
-        serving = {SessionType[type.upper()]: sources[name] for type, name in self._serving.items()}
+        chosen_daemons = [source_daemons[name] for name in self._names]
+        sources = {each.name: each.create_source(configuration, clock) for each in chosen_daemons}
+        serving = {SessionType[type.upper()]: sources[name] for type, name in self._source_of_type.items()}
         counters = DeviceCounters(reader)
         provision = Provision(configuration, counters)
         store = SessionStore(_SESSIONS_FOLDER)
         tracker = Tracker(sources.values(), store, journal, clock, configuration.cgnat, provision)
         devices = VlanDevices(reader)
-        vlan_serving = VlanServing(serving, reader, lambda: provision.addresses)
+        vlan_serving = VlanService(serving, reader, lambda: provision.addresses)
         demux = Demultiplexer(
             configuration.demux,
             devices,
@@ -95,13 +95,13 @@ class LinuxMachine:
             clock.wall,
         )
 
-        def note_changes(*ids: int) -> None:
+        def handle_changes(*ids: int) -> None:
             reconciler.apply_soon(*ids)
             guard.request_sync()
 
-        provision.changes = note_changes
+        provision.changes = handle_changes
         (frr_daemon,) = (each for each in self._daemons if isinstance(each, FrrDaemon))
-        frr = BgpReader(FrrFolders(), _FRR_SECONDS)
+        frr = BgpReader(FrrFolders(), _MAX_FRR_SECONDS)
         command_line = COMMAND_LINE if AccelPppDaemon.name in self._names else None
         firewall = Firewall(clock.wall, command_line=command_line)
         # Before any VLAN is created: no packet may be forwarded without the rules.
@@ -125,13 +125,13 @@ class LinuxMachine:
             dependency_watch=DependencyWatch(
                 configuration,
                 tracker,
-                next(filter(None, (each.create_radius_client(clock) for each in chosen)), None),
+                next(filter(None, (each.create_radius_client(clock) for each in chosen_daemons)), None),
                 frr,
                 lambda: frr_daemon.foreign_lines,
             ),
             sign_on_watch=SignOnWatch(
                 configuration,
-                next(filter(None, (each.create_failure_source(clock) for each in chosen)), None),
+                next(filter(None, (each.create_failure_source(clock) for each in chosen_daemons)), None),
                 journal,
             ),
             raise_thresholds=raise_thresholds,
@@ -147,19 +147,19 @@ class DesiredSessions:
     provision: Provision
     tracker: Tracker
     devices: VlanDevices
-    serving: VlanServing
+    serving: VlanService
     demux: Demultiplexer
 
     def __post_init__(self) -> None:
         #: Sources that have not replied since the start.
-        self._silent = set(self.tracker.unavailable_sources)
+        self._silent_sources = set(self.tracker.unavailable_sources)
 
     def get_wanted(self) -> Mapping[int, WantedSession]:
         return self.provision.get_wanted()
 
     def is_complete(self) -> bool:
-        self._silent.intersection_update(self.tracker.unavailable_sources)
-        return not self._silent
+        self._silent_sources.intersection_update(self.tracker.unavailable_sources)
+        return not self._silent_sources
 
     def is_fresh(self) -> bool:
         return not self.tracker.unavailable_sources
@@ -194,13 +194,13 @@ def find_occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occu
 
 def _list_leased_interfaces(sources: Iterable[Source]) -> list[str]:
     """Return the access interfaces of the DHCP subscribers with a lease, sorted."""
-    found: set[str] = set()
+    interfaces: set[str] = set()
     for source in sources:
         if isinstance(source, DnsmasqSource):
             try:
-                found |= source.find_leased_interfaces()
+                interfaces |= source.find_leased_interfaces()
             except SourceUnavailable as error:
                 _log.warning(
                     "cannot restore the VLANs of DHCP leases, lease renewals will create the VLANs: %s", error
                 )
-    return sorted(found)
+    return sorted(interfaces)

@@ -42,11 +42,11 @@ class EntryReader:
         self._entries = entries
         self._consequence = consequence
         self._lock = threading.Lock()
-        self._skipped = 0
+        self._skipped_count = 0
         #: Names of the entries that the last reading skipped, by place. Places without such entries are
         #: absent.
-        self._unreadable: dict[Hashable, set[Hashable]] = {}
-        _readers.append(self)
+        self._unreadable_names: dict[Hashable, set[Hashable]] = {}
+        _all_readers.append(self)
 
     def read(
         self,
@@ -63,41 +63,45 @@ class EntryReader:
         with the same `name` in consecutive readings is counted once. Each `place`, such as a file, has its
         own log lines.
         """
-        found: list[T] = []
+        values: list[T] = []
         unreadable: set[Hashable] = set()
         reason: UnreadableEntry | None = None
         for entry in entries:
             try:
-                found.append(parse(entry))
+                values.append(parse(entry))
             except UnreadableEntry as error:
                 reason = reason or error
                 unreadable.add(name(entry))
                 value = instead(entry)
                 if value is not None:
-                    found.append(value)
-        self._note(place, unreadable, reason)
-        return found
+                    values.append(value)
+        self._record_unreadable(place, unreadable, reason)
+        return values
 
     def count_skipped(self) -> SkippedEntries:
         """Return the number of unreadable entries since the start."""
         with self._lock:
-            return SkippedEntries(self._source, self._kind, self._skipped)
+            return SkippedEntries(self._source, self._kind, self._skipped_count)
 
-    def _note(self, place: Hashable, unreadable: set[Hashable], reason: UnreadableEntry | None) -> None:
+    def _record_unreadable(
+        self, place: Hashable, unreadable: set[Hashable], reason: UnreadableEntry | None
+    ) -> None:
         with self._lock:
-            before = self._unreadable.pop(place, set())
+            before = self._unreadable_names.pop(place, set())
             if not unreadable:
                 return
-            self._unreadable[place] = unreadable
-            self._skipped += len(unreadable - before)
+            self._unreadable_names[place] = unreadable
+            self._skipped_count += len(unreadable - before)
         if not before:
-            number = len(unreadable)
-            _log.warning("cannot read %d of %s: %s; %s", number, self._entries, reason, self._consequence)
+            unreadable_count = len(unreadable)
+            _log.warning(
+                "cannot read %d of %s: %s; %s", unreadable_count, self._entries, reason, self._consequence
+            )
 
 
-_readers: list[EntryReader] = []
+_all_readers: list[EntryReader] = []
 
 
 def count_skipped() -> tuple[SkippedEntries, ...]:
     """Return the number of unreadable entries of each reader since the start."""
-    return tuple(reader.count_skipped() for reader in _readers)
+    return tuple(reader.count_skipped() for reader in _all_readers)

@@ -42,16 +42,16 @@ from gateway_core.gateways.linux.health import DependencyWatch
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.linux.kernel.watcher import Changed, RulesetEvents, Watcher
+from gateway_core.gateways.linux.kernel.watcher import ChangedPart, RulesetEvents, Watcher
 from gateway_core.gateways.linux.sessions.commit_ends import (
     PendingCommit,
     PendingCommits,
     find_sessions_to_end,
 )
-from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision, make_wanted
+from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision, make_wanted_session
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.tracker import HookSocket, SignOnWatch, Tracker
-from gateway_core.gateways.linux.threads import Crew, DebouncedAction
+from gateway_core.gateways.linux.threads import DebouncedAction, ThreadGroup
 from gateway_core.gateways.linux.views import CachedReading, Links, list_routes, list_vlans
 from gateway_core.gateways.protocols import make_fault_rows
 from gateway_core.records.clock import Clock, Expiry
@@ -61,15 +61,15 @@ from gateway_core.sessions.session import Counters
 #: Neighbours that the kernel keeps; the kernel allows four times as many, in about 100 MB. A lower number
 #: would let the flood of a single subscriber fill the tables; a higher number would let a scan use more
 #: memory.
-_MAX_NEIGHBOURS = 65_536
+_KEPT_NEIGHBOURS = 65_536
 #: Time for which changes of links are collected. Then all links are read for each trunk, in half a second
 #: with 10,000 sessions.
-_ADOPTION_SECONDS = 5.0
+_ADOPTION_PAUSE_SECONDS = 5.0
 #: Time for sessions to end by request before the restart of a service ends them, and time until the next
 #: attempt to restart.
-_GOODBYE_SECONDS, _RETRY_SECONDS = 3.0, 60.0
+_END_REQUEST_SECONDS, _RETRY_SECONDS = 3.0, 60.0
 #: Time between two sweeps of all counters.
-_COUNTER_SECONDS = 5.0
+_COUNTER_SWEEP_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -107,15 +107,15 @@ class LinuxGateway:
     def run(self) -> NoReturn:
         """Start all threads, and work until the process ends. Raises the first error that ends a thread."""
         # Before the reconciler: otherwise routes from before a restart would belong to no session.
-        self._steer()
-        self._keep_neighbours()
-        self._raise_trunks()
-        crew = Crew()
+        self._steer_sessions()
+        self._raise_neighbour_limit()
+        self._set_trunks_up()
+        thread_group = ThreadGroup()
         for work in (
-            lambda: self.tracker.run(self.hook_socket, crew),
+            lambda: self.tracker.run(self.hook_socket, thread_group),
             self._watch_rules,
-            lambda: self.reconciler.run(crew),
-            lambda: self.demux.run(crew),
+            lambda: self.reconciler.run(thread_group),
+            lambda: self.demux.run(thread_group),
             self._watch_links,
             self.dependency_watch.run,
             self.sign_on_watch.run,
@@ -124,15 +124,15 @@ class LinuxGateway:
             # The core may have ended between a commit and the restart of a service.
             self._finish_services,
         ):
-            crew.start(work)
+            thread_group.start(work)
         for commit in self.pending_commits.commits:
-            crew.start(partial(self._end_sessions, commit))
-        crew.wait()
+            thread_group.start(partial(self._end_sessions, commit))
+        thread_group.wait()
 
     @contextmanager
     def apply_in_kernel(self, configuration: Configuration) -> Iterator[None]:
         # A missing interface is no error: the interface may appear later, and is served then.
-        running, raised = self.configuration, list[str]()
+        running, raised_trunks = self.configuration, list[str]()
         try:
             if _get_steering(configuration) != _get_steering(running):
                 with gateway_step("steer the sessions"):
@@ -142,11 +142,11 @@ class LinuxGateway:
             with gateway_step("set the trunks up"):
                 for trunk in sorted({*configuration.demux.trunks} - {*running.demux.trunks}):
                     with suppress(NoDevice):
-                        if self.vlan_devices.raise_trunk(trunk):
-                            raised.append(trunk)
+                        if self.vlan_devices.set_trunk_up(trunk):
+                            raised_trunks.append(trunk)
             yield
         except BaseException:
-            self._restore_kernel(raised)
+            self._restore_kernel(raised_trunks)
             raise
 
     def configure(self, configuration: Configuration) -> None:
@@ -157,9 +157,9 @@ class LinuxGateway:
         self.provision.configure(configuration)
         self.tracker.configure(configuration.cgnat)
         if not self._is_steered():
-            self._steer()
-        self._keep_neighbours()
-        self._raise_trunks()
+            self._steer_sessions()
+        self._raise_neighbour_limit()
+        self._set_trunks_up()
         self.demux.configure(configuration.demux)
         self.dhcp_guard.configure(configuration.demux)
         self.dependency_watch.configure(configuration)
@@ -188,7 +188,7 @@ class LinuxGateway:
 
     @contextmanager
     def freeze_sessions(self, configuration: Configuration) -> Iterator[Impact]:
-        with self.tracker.standstill():
+        with self.tracker.block_changes():
             commit = self._make_pending_commit(configuration)
             self.pending_commits.replace([*self._list_pending_commits(), commit])
             yield self._find_impact_on_sessions(configuration)
@@ -220,17 +220,21 @@ class LinuxGateway:
         session = self.sessions.get(id)
         if session is None:
             return None
-        counted, wanted = self._read_traffic(session), make_wanted(session)
+        counters, wanted = self._read_traffic(session), make_wanted_session(session)
         with gateway_step("shape the session"):
             # The kernel first: it may refuse.
             self.plane.apply(replace(wanted, rate_down=down_bps, rate_up=up_bps))
             try:
-                changed = self.tracker.set_rates(id, down_bps, up_bps, expiry)
+                session_versions = self.tracker.set_rates(id, down_bps, up_bps, expiry)
             except StepFailed:
                 self.plane.apply(wanted)
                 raise
         self._links.forget()
-        return None if changed is None else (changed[0].make_detail(counted), changed[1].make_detail(counted))
+        return (
+            None
+            if session_versions is None
+            else (session_versions[0].make_detail(counters), session_versions[1].make_detail(counters))
+        )
 
     def list_interfaces(self) -> Rows:
         links = self._read_links()
@@ -292,10 +296,10 @@ class LinuxGateway:
 
     def _find_impact_on_sessions(self, configuration: Configuration) -> Impact:
         """Return the impact of a commit on sessions, including sessions that end only at the confirmation."""
-        ends, held = self._make_pending_commit(remove_former_range(configuration)).session_ids, 0
+        ends, held_count = self._make_pending_commit(remove_former_range(configuration)).session_ids, 0
         if get_former_range(configuration) is not None:
-            held = len(ends) - len(self._make_pending_commit(configuration).session_ids)
-        return Impact.of(ends, held=held)
+            held_count = len(ends) - len(self._make_pending_commit(configuration).session_ids)
+        return Impact.of(ends, held=held_count)
 
     def _end_sessions(self, commit: PendingCommit) -> None:
         def find_remaining() -> tuple[int, ...]:
@@ -305,7 +309,7 @@ class LinuxGateway:
         self.tracker.end(find_remaining)
         try:
             # Not during a commit: the commit is pending, and ends no session before it takes effect.
-            with self.tracker.standstill():
+            with self.tracker.block_changes():
                 self.pending_commits.replace(self._list_pending_commits())
         except StepFailed as error:
             _log.error(
@@ -319,7 +323,7 @@ class LinuxGateway:
 
     def _finish_services(self) -> None:
         """Do the postponed restarts of services, after a time in which their sessions can end by request."""
-        pause = _GOODBYE_SECONDS
+        pause = _END_REQUEST_SECONDS
         while True:
             try:
                 if not self.services.is_unfinished():
@@ -333,11 +337,11 @@ class LinuxGateway:
     def _restore_kernel(self, raised_trunks: Sequence[str]) -> None:
         """Restore the running configuration in the kernel after a failed commit."""
         if not self._is_steered():
-            self._steer()
+            self._steer_sessions()
         self.firewall.configure(self.configuration)
         for trunk in raised_trunks:
             try:
-                self.vlan_devices.lower_trunk(trunk)
+                self.vlan_devices.set_trunk_down(trunk)
             except KernelError as error:
                 _log.error(
                     "cannot set trunk %s down after a failed commit, the trunk stays up: %s", trunk, error
@@ -347,19 +351,19 @@ class LinuxGateway:
         plane = self.plane
         return (plane.cgnat, plane.pools) == _get_steering(self.configuration)
 
-    def _steer(self) -> None:
+    def _steer_sessions(self) -> None:
         try:
             self.plane.configure(*_get_steering(self.configuration))
         except KernelError as error:
             _log.error("cannot steer sessions into the VRF, the reconciler tries again: %s", error)
 
-    def _keep_neighbours(self) -> None:
+    def _raise_neighbour_limit(self) -> None:
         # Each DHCP session is a neighbour, and the kernel's default limit is 1,024 neighbours.
         try:
-            if self.raise_thresholds(_MAX_NEIGHBOURS):
+            if self.raise_thresholds(_KEPT_NEIGHBOURS):
                 _log.info(
                     "raised the kernel's limit of neighbours: %d of each address family are kept",
-                    _MAX_NEIGHBOURS,
+                    _KEPT_NEIGHBOURS,
                 )
         except KernelError as error:
             _log.warning(
@@ -367,23 +371,23 @@ class LinuxGateway:
                 error,
             )
 
-    def _raise_trunks(self) -> None:
+    def _set_trunks_up(self) -> None:
         # Only at the start and at a commit: at other times, an operator may have set a trunk down.
         for trunk in self.configuration.demux.trunks:
             try:
-                self.vlan_devices.raise_trunk(trunk)
+                self.vlan_devices.set_trunk_up(trunk)
             except KernelError as error:
                 _log.error("cannot set trunk %s up, its subscribers have no service: %s", trunk, error)
 
     def _watch_links(self) -> None:
         """Look for new and ended sessions and VLANs when links appear or disappear. IFBs of the data plane
         are ignored."""
-        links = Watcher(frozenset({Changed.LINKS}))
-        action = DebouncedAction("set new trunks up", self._adopt_links, _ADOPTION_SECONDS)
+        links = Watcher(frozenset({ChangedPart.LINKS}))
+        action = DebouncedAction("set new trunks up", self._adopt_links, _ADOPTION_PAUSE_SECONDS)
         with closing(action) as adoption, links as watcher:
             for changed in watcher:
                 self._links.forget()
-                if Changed.LINKS in changed:
+                if ChangedPart.LINKS in changed:
                     self.tracker.trigger()
                     adoption.request()
 
@@ -396,7 +400,7 @@ class LinuxGateway:
                 _log.warning(
                     "cannot read the counters, the traffic of sessions that end now may be too low: %s", error
                 )
-            time.sleep(_COUNTER_SECONDS)
+            time.sleep(_COUNTER_SWEEP_SECONDS)
 
     def _read_traffic(self, session: LinuxSession) -> Counters:
         with gateway_step("read the counters of the session"):
@@ -407,17 +411,17 @@ class LinuxGateway:
             keep_tables(self._list_tables(), events)
 
     def _adopt_links(self) -> None:
-        refused: KernelError | None = None
+        kernel_error: KernelError | None = None
         for trunk in self.configuration.demux.trunks:
             try:
                 # After a boot, the device of a trunk may appear later than the core starts.
-                self.vlan_devices.raise_new_trunk(trunk)
+                self.vlan_devices.set_new_trunk_up(trunk)
             except KernelError as error:
                 # The other trunks must not wait.
-                refused = error
+                kernel_error = error
             self.demux.adopt(trunk)
-        if refused is not None:
-            raise refused
+        if kernel_error is not None:
+            raise kernel_error
 
     def _read_links(self) -> Links:
         with gateway_step("read the interfaces"):

@@ -33,16 +33,16 @@ SOURCE_DAEMONS = {each.name: each for each in DAEMONS if issubclass(each, Source
 KERNEL_MODULES = (
     "8021q", "ifb", "sch_tbf", "sch_fq_codel", "sch_ingress", "act_mirred", "cls_u32", "nft_fib_inet",
 )  # fmt: skip
-_PROGRAMS: dict[str, str | None] = {"polkitd": "polkitd", "nft": "nftables"}
+_PACKAGE_OF_PROGRAM: dict[str, str | None] = {"polkitd": "polkitd", "nft": "nftables"}
 _PROGRAM_FOLDERS = (
     "usr/sbin", "usr/bin", "usr/local/sbin", "usr/local/bin", "usr/lib/frr", "usr/lib/polkit-1",
 )  # fmt: skip
-_MODPROBE_SECONDS, _MODPROBE_MAX_BYTES = 10.0, 1 << 16
+_MAX_MODPROBE_SECONDS, _MAX_MODPROBE_BYTES = 10.0, 1 << 16
 
 #: systemd 252 or newer prints the kernel's state of the clock, with any NTP client.
 TIMEDATECTL = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
-_TIMEDATECTL_SECONDS, _TIMEDATECTL_MAX_BYTES = 3.0, 1 << 12
-_CLOCK_UNKNOWN = "Nothing tells whether the clock of the machine is synchronized"
+_MAX_TIMEDATECTL_SECONDS, _MAX_TIMEDATECTL_BYTES = 3.0, 1 << 12
+_CLOCK_UNKNOWN_TEXT = "Nothing tells whether the clock of the machine is synchronized"
 _CLOCK_STATES = {
     b"yes": (DependencyState.OK, "The clock of the machine is synchronized."),
     b"no": (
@@ -51,9 +51,9 @@ _CLOCK_STATES = {
     ),
 }
 #: Time between two checks of all dependencies. Each check has its own deadline, of ten seconds at most.
-_CHECK_SECONDS = 10.0
+_CHECK_INTERVAL_SECONDS = 10.0
 #: Time between two checks of the clock: longer, because systemd starts a service for each call.
-_CLOCK_SECONDS = 60.0
+_CLOCK_CHECK_INTERVAL_SECONDS = 60.0
 
 
 class SourcesOverlap(GatewayApiError):
@@ -63,29 +63,31 @@ class SourcesOverlap(GatewayApiError):
 def list_interfaces(root: Path) -> list[str]:
     """Return the names of the machine's interfaces, without the loopback. `root` is the root of the machine's
     file system."""
-    found = (root / "sys/class/net").iterdir()
+    paths = (root / "sys/class/net").iterdir()
     # The bonding driver has a regular file in this folder.
-    return sorted(path.name for path in found if path.name != "lo" and path.is_dir())
+    return sorted(path.name for path in paths if path.name != "lo" and path.is_dir())
 
 
 def map_types_to_sources(names: Iterable[str]) -> dict[str, str]:
     """Return a map from session type to the name of its source. Raises SourcesOverlap."""
-    found: dict[str, str] = {}
+    source_of_type: dict[str, str] = {}
     for name in names:
         for type in SOURCE_DAEMONS[name].types:
-            if (other := found.setdefault(type, name)) != name:
+            if (other := source_of_type.setdefault(type, name)) != name:
                 raise SourcesOverlap(f"{other} and {name} both serve {type}: choose one")
-    return found
+    return source_of_type
 
 
 def choose_sources(root: Path) -> list[str]:
     """Return the names of the sources whose programs are installed, one source for each session type.
     accel-ppp comes before the daemons of Debian, because an installed accel-ppp was built on purpose."""
-    found: dict[str, str] = {}
+    source_of_type: dict[str, str] = {}
     for name, source in reversed(SOURCE_DAEMONS.items()):
-        if not found.keys() & set(source.types) and not _find_missing_programs(root, source.programs):
-            found |= dict.fromkeys(source.types, name)
-    return list(dict.fromkeys(found.values()))
+        if not source_of_type.keys() & set(source.types) and not _find_missing_programs(
+            root, source.programs
+        ):
+            source_of_type |= dict.fromkeys(source.types, name)
+    return list(dict.fromkeys(source_of_type.values()))
 
 
 def find_missing_requirements(
@@ -93,25 +95,30 @@ def find_missing_requirements(
 ) -> Iterator[MissingRequirement]:
     """Yield the requirements of the gateway that the machine lacks. `used` are the names of the gateway's
     interfaces, and `sources` are keys of `SOURCE_DAEMONS`. Raises ProgramFailed and OSError."""
-    found = list_interfaces(root)
-    if absent := [name for name in used if name not in found]:
+    interfaces = list_interfaces(root)
+    if missing_interfaces := [name for name in used if name not in interfaces]:
         yield MissingRequirement(
-            f"interfaces: {', '.join(absent)}", f"this machine has {', '.join(found) or 'none'}"
+            f"interfaces: {', '.join(missing_interfaces)}",
+            f"this machine has {', '.join(interfaces) or 'none'}",
         )
-    always: list[type[ServiceDaemon]] = [each for each in DAEMONS if each.name not in SOURCE_DAEMONS]
-    chosen = [SOURCE_DAEMONS[name] for name in sources]
-    daemons = [*always, *chosen]
+    common_daemons: list[type[ServiceDaemon]] = [each for each in DAEMONS if each.name not in SOURCE_DAEMONS]
+    chosen_daemons = [SOURCE_DAEMONS[name] for name in sources]
+    daemons = [*common_daemons, *chosen_daemons]
     if modules := _find_missing_modules(root, daemons):
         # Debian's cloud kernel, for example, has no PPP.
         kernel = "apt-get install linux-image-$(dpkg --print-architecture), then reboot into that kernel"
         yield MissingRequirement(f"kernel modules: {', '.join(modules)}", kernel)
-    missing = _find_missing_programs(root, _list_programs(always) | _PROGRAMS | _list_programs(chosen))
-    if in_debian := {name: package for name, package in missing.items() if package}:
+    missing_programs = _find_missing_programs(
+        root, _list_programs(common_daemons) | _PACKAGE_OF_PROGRAM | _list_programs(chosen_daemons)
+    )
+    if in_debian := {name: package for name, package in missing_programs.items() if package}:
         packages = " ".join(dict.fromkeys(in_debian.values()))
         yield MissingRequirement(f"programs: {', '.join(in_debian)}", f"apt-get install {packages}")
     for daemon in daemons:
-        if others := [name for name in daemon.programs if name in missing and name not in in_debian]:
-            yield MissingRequirement(f"programs: {', '.join(others)}", daemon.remedy)
+        if other_programs := [
+            name for name in daemon.programs if name in missing_programs and name not in in_debian
+        ]:
+            yield MissingRequirement(f"programs: {', '.join(other_programs)}", daemon.remedy)
     for daemon in daemons:
         yield from daemon.find_missing_requirements(root)
 
@@ -140,7 +147,9 @@ def _find_missing_modules(root: Path, daemons: Sequence[type[ServiceDaemon]]) ->
     def is_missing(name: str) -> bool:
         if (root / "sys/module" / name).exists():
             return False
-        return run([*modprobe, name], seconds=_MODPROBE_SECONDS, max_bytes=_MODPROBE_MAX_BYTES).status != 0
+        return (
+            run([*modprobe, name], seconds=_MAX_MODPROBE_SECONDS, max_bytes=_MAX_MODPROBE_BYTES).status != 0
+        )
 
     needed = [*KERNEL_MODULES, *(module for daemon in daemons for module in daemon.modules)]
     return [name for name in dict.fromkeys(needed) if is_missing(name)]
@@ -149,27 +158,27 @@ def _find_missing_modules(root: Path, daemons: Sequence[type[ServiceDaemon]]) ->
 def check_clock(command: Sequence[str] = TIMEDATECTL) -> Dependency:
     """Check whether the clock is synchronized. Return the dependency `clock`, after at most 3 s."""
     try:
-        ended = run(command, seconds=_TIMEDATECTL_SECONDS, max_bytes=_TIMEDATECTL_MAX_BYTES)
+        result = run(command, seconds=_MAX_TIMEDATECTL_SECONDS, max_bytes=_MAX_TIMEDATECTL_BYTES)
     except ProgramFailed as error:
-        return Dependency("clock", DependencyState.UNKNOWN, f"{_CLOCK_UNKNOWN}: {error}.")
-    unknown = DependencyState.UNKNOWN, f"{_CLOCK_UNKNOWN}: timedatectl failed."
-    state = unknown if ended.status else _CLOCK_STATES.get(ended.output.strip(), unknown)
+        return Dependency("clock", DependencyState.UNKNOWN, f"{_CLOCK_UNKNOWN_TEXT}: {error}.")
+    unknown = DependencyState.UNKNOWN, f"{_CLOCK_UNKNOWN_TEXT}: timedatectl failed."
+    state = unknown if result.status else _CLOCK_STATES.get(result.output.strip(), unknown)
     return Dependency("clock", *state)
 
 
-def check_radius(configured: Radius, client: RadiusClient | None) -> Dependency:
+def check_radius(section: Radius, client: RadiusClient | None) -> Dependency:
     """Check RADIUS. Return the dependency `radius`. `client` is None if no source of sessions uses RADIUS."""
-    if configured.server is None:
+    if section.server is None:
         return Dependency("radius", DependencyState.UNUSED, "The configuration has no RADIUS server.")
     if client is None:
         return Dependency("radius", DependencyState.UNUSED, "No source of sessions uses RADIUS.")
     return Dependency("radius", *client.read_state())
 
 
-def check_frr(configured: Bgp | None, daemon: BgpReader, foreign_lines: Sequence[str] = ()) -> Dependency:
+def check_frr(section: Bgp | None, daemon: BgpReader, foreign_lines: Sequence[str] = ()) -> Dependency:
     """Check FRR. Return the dependency `frr` within the deadline of `daemon`. `foreign_lines` are lines of
     FRR's configuration that prevent the gateway from managing BGP."""
-    if configured is None or not configured.neighbors:
+    if section is None or not section.neighbors:
         return Dependency("frr", DependencyState.UNUSED, "The configuration has no BGP neighbours.")
     if foreign_lines:
         reason = f"FRR has a BGP instance that is not the gateway's: {summarize_lines(foreign_lines)}"
@@ -187,7 +196,7 @@ def check_frr(configured: Bgp | None, daemon: BgpReader, foreign_lines: Sequence
         for address, neighbour in family.get("peers", {}).items()
         if neighbour.get("state") == "Established"
     }
-    addresses = [str(neighbour.address) for neighbour in configured.neighbors]
+    addresses = [str(neighbour.address) for neighbour in section.neighbors]
     missing = [address for address in addresses if address not in established]
     if not missing:
         return Dependency("frr", DependencyState.OK, f"All BGP sessions are established: {len(addresses)}.")
@@ -231,7 +240,9 @@ class DependencyWatch:
         self._next_clock_check = 0.0
         self._changed = threading.Event()
         not_checked = DependencyState.UNKNOWN, "The core has not asked yet: it has just started."
-        self._found = {name: Dependency(name, *not_checked) for name in ("radius", "frr", "clock")}
+        self._last_dependencies = {
+            name: Dependency(name, *not_checked) for name in ("radius", "frr", "clock")
+        }
 
     def configure(self, configuration: Configuration) -> None:
         """Check the dependencies again soon, with a new configuration."""
@@ -243,17 +254,17 @@ class DependencyWatch:
         while True:
             self._changed.clear()
             self.check()
-            self._changed.wait(_CHECK_SECONDS)
+            self._changed.wait(_CHECK_INTERVAL_SECONDS)
 
     def check(self) -> None:
         """Check RADIUS and FRR, and the clock once in _CLOCK_SECONDS."""
         configuration = self.configuration
-        self._found["radius"] = check_radius(configuration.radius, self.radius_client)
-        self._found["frr"] = check_frr(configuration.bgp, self.frr, self.find_foreign_lines())
+        self._last_dependencies["radius"] = check_radius(configuration.radius, self.radius_client)
+        self._last_dependencies["frr"] = check_frr(configuration.bgp, self.frr, self.find_foreign_lines())
         if (now := time.monotonic()) >= self._next_clock_check:
-            self._found["clock"] = self.check_clock()
-            self._next_clock_check = now + _CLOCK_SECONDS
+            self._last_dependencies["clock"] = self.check_clock()
+            self._next_clock_check = now + _CLOCK_CHECK_INTERVAL_SECONDS
 
     def list_dependencies(self) -> tuple[Dependency, ...]:
         """Return the dependencies of the sources, and the other dependencies by the last check."""
-        return *map(check_source, self.tracker.watches), *self._found.values()
+        return *map(check_source, self.tracker.watches), *self._last_dependencies.values()

@@ -29,7 +29,7 @@ class ProgramMissing(ProgramFailed):
 
 
 @dataclass(frozen=True)
-class EndedProgram:
+class ProgramResult:
     """Result of a program that has ended: exit status, standard output and standard error. The status is the
     negative number of a signal that ended the program, as in `subprocess`."""
 
@@ -38,7 +38,7 @@ class EndedProgram:
     errors: bytes
 
 
-def run(command: Sequence[str], *, seconds: float, max_bytes: int) -> EndedProgram:
+def run(command: Sequence[str], *, seconds: float, max_bytes: int) -> ProgramResult:
     """Run a program, and wait until the program and all children with its output pipes have ended; kill them
     after `seconds`. `max_bytes` limits standard output and standard error together. Raises ProgramFailed."""
     deadline, name = time.monotonic() + seconds, Path(command[0]).name
@@ -74,7 +74,7 @@ def run(command: Sequence[str], *, seconds: float, max_bytes: int) -> EndedProgr
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-    return EndedProgram(process.returncode, output_bytes, error_bytes)
+    return ProgramResult(process.returncode, output_bytes, error_bytes)
 
 
 def _read(output: IO[bytes], errors: IO[bytes], deadline: float, max_bytes: int) -> tuple[bytes, bytes]:
@@ -121,8 +121,10 @@ class CommitLimits:
     put_back: TimeLimit
 
     @classmethod
-    def of(cls, apply: float, put_back: float) -> "CommitLimits":
-        """Return limits that start now. `apply` and `put_back` are in seconds. A step of the restoration may
+    def of(cls, apply_seconds: float, put_back_seconds: float) -> "CommitLimits":
+        """Return limits that start now. A step of the restoration may
         use half of the remaining time, so that a daemon that hangs again leaves time for the others."""
         now = time.monotonic()
-        return cls(TimeLimit(now + apply), TimeLimit(now + apply + put_back, share=0.5))
+        return cls(
+            TimeLimit(now + apply_seconds), TimeLimit(now + apply_seconds + put_back_seconds, share=0.5)
+        )

@@ -1,4 +1,4 @@
-"""Threads of the gateway: a crew whose first error ends the gateway, and a debounced action."""
+"""Threads of the gateway: a group of threads whose first error ends the gateway, and a debounced action."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ from typing import NoReturn
 from gateway_contract.base.errors import GatewayApiError
 
 
-class Crew:
+class ThreadGroup:
     """Group of threads whose first error ends the gateway. Thread-safe.
 
     `failures` contains the errors that ended threads, in order.
@@ -21,13 +21,13 @@ class Crew:
     def start(self, work: Callable[[], object], name: str | None = None) -> threading.Thread:
         """Start and return a daemon thread that runs a function."""
 
-        def guarded() -> None:
+        def run_guarded() -> None:
             try:
                 work()
             except BaseException as error:  # noqa: BLE001 - `wait` raises it
                 self.failures.put(error)
 
-        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        thread = threading.Thread(target=run_guarded, name=name, daemon=True)
         thread.start()
         return thread
 
@@ -51,33 +51,33 @@ class DebouncedAction:
         self._step = step
         self._action = action
         self._pause = pause
-        self._requested = threading.Event()
-        self._closed = threading.Event()
+        self._request_event = threading.Event()
+        self._close_event = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def request(self) -> None:
         """Make the action run after the pause."""
-        self._requested.set()
+        self._request_event.set()
 
     def close(self) -> None:
         """Stop the thread, and wait for its end. Pending requests are dropped."""
-        self._closed.set()
-        self._requested.set()
+        self._close_event.set()
+        self._request_event.set()
         self._thread.join()
 
     def _run(self) -> None:
         pause = self._pause
         while True:
-            self._requested.wait()
-            if self._closed.wait(pause):
+            self._request_event.wait()
+            if self._close_event.wait(pause):
                 return
             # Before the action: a request during the action needs another run.
-            self._requested.clear()
+            self._request_event.clear()
             try:
                 self._action()
                 pause = self._pause
             except GatewayApiError as error:
                 pause = min(pause * 2, _MAX_PAUSE_SECONDS)
                 _log.warning("cannot %s, trying again in %g s: %s", self._step, pause, error)
-                self._requested.set()
+                self._request_event.set()

@@ -19,7 +19,7 @@ from gateway_core.sessions.table import SessionTable
 T = TypeVar("T")
 
 #: Maximum age of a cached reading. Reading 20,000 links takes a quarter of a second.
-_MAX_AGE_SECONDS = 1.0
+_MAX_READING_AGE_SECONDS = 1.0
 
 
 class CachedReading(Generic[T]):
@@ -33,20 +33,20 @@ class CachedReading(Generic[T]):
         self._read = read
         self._clock = clock
         self._lock = threading.Lock()
-        self._held: tuple[float, T] | None = None
+        self._cached: tuple[float, T] | None = None
 
     def get(self) -> T:
         """Return the cached result, or call `read`. Raises whatever `read` raises."""
         with self._lock:
             at = self._clock()
-            if self._held is None or at - self._held[0] >= _MAX_AGE_SECONDS:
-                self._held = at, self._read()
-            return self._held[1]
+            if self._cached is None or at - self._cached[0] >= _MAX_READING_AGE_SECONDS:
+                self._cached = at, self._read()
+            return self._cached[1]
 
     def forget(self) -> None:
         """Drop the cached result after a change, so that the next caller reads again."""
         with self._lock:
-            self._held = None
+            self._cached = None
 
 
 _TYPE_OF_KIND = {
@@ -63,8 +63,8 @@ class Links:
         self._by_name = {link.name: link for link in self._links.values()}
         self._addresses: dict[int, list[InterfaceAddress]] = defaultdict(list)
         for address in reader.read_addresses():
-            shown = InterfaceAddress(address.family, address.address, address.prefix_length)
-            self._addresses[address.ifindex].append(shown)
+            interface_address = InterfaceAddress(address.family, address.address, address.prefix_length)
+            self._addresses[address.ifindex].append(interface_address)
 
     def find(self, name: str) -> Link | None:
         return self._by_name.get(name)
@@ -83,20 +83,20 @@ class Links:
         sessions, then the IFBs of sessions; sessions are ordered by id."""
         # A DHCP session may have no other device than its VLAN, which several sessions may share.
         with_device = [each for each in sessions if each.interface != each.access_interface]
-        carried: list[tuple[Key, str, str | None]] = [
+        carried_rows: list[tuple[Key, str, str | None]] = [
             ((1, *get_vlan_key(vlan)), vlan.name, None) for vlan in vlans
         ]
         # If several sessions have the same device, the newest session counts.
         for name, session in {each.interface: each for each in with_device}.items():
-            carried.append(((2, session.id), name, session.access_interface))
+            carried_rows.append(((2, session.id), name, session.access_interface))
         for name, session in {each.ifb_device: each for each in sessions}.items():
-            carried.append(((3, session.id), name, None))
-        carried_names = {name for _, name, _ in carried}
-        fixed = [link for link in self._links.values() if link.name not in carried_names]
-        found: list[tuple[Key, Link, str | None]] = [((0, link.index), link, None) for link in fixed]
-        found += [(key, self._by_name[name], carrier) for key, name, carrier in carried if name in self]
-        found.sort(key=itemgetter(0))
-        return SortedRows(found, itemgetter(0), lambda row: self._make_interface(row[1], trunks, row[2]))
+            carried_rows.append(((3, session.id), name, None))
+        carried_names = {name for _, name, _ in carried_rows}
+        fixed_links = [link for link in self._links.values() if link.name not in carried_names]
+        rows: list[tuple[Key, Link, str | None]] = [((0, link.index), link, None) for link in fixed_links]
+        rows += [(key, self._by_name[name], carrier) for key, name, carrier in carried_rows if name in self]
+        rows.sort(key=itemgetter(0))
+        return SortedRows(rows, itemgetter(0), lambda row: self._make_interface(row[1], trunks, row[2]))
 
     def _make_interface(self, link: Link, trunks: Collection[str], carrier: str | None) -> Interface:
         """Return the Interface record of a link. `carrier` is the name of the parent for a link whose parent
@@ -143,17 +143,17 @@ def list_vlans(
     """Return Vlan rows by trunk and tags. `epoch_offset` is the difference in seconds between epoch time and
     the monotonic time of `vlans`."""
 
-    def make_record(served: ManagedVlan) -> Vlan:
-        vlan, link = served.vlan, links.find(served.vlan.name)
+    def make_record(managed: ManagedVlan) -> Vlan:
+        vlan, link = managed.vlan, links.find(managed.vlan.name)
         return record_of(
             Vlan, vlan,
             oper_state=_NOT_PRESENT if link is None else link.oper_state,
             session_count=len(sessions.find_on_access_interface(vlan.name)),
-            created_at=int(served.created_at + epoch_offset),
+            created_at=int(managed.created_at + epoch_offset),
         )  # fmt: skip
 
-    def get_key(served: ManagedVlan) -> Key:
-        return get_vlan_key(served.vlan)
+    def get_key(managed: ManagedVlan) -> Key:
+        return get_vlan_key(managed.vlan)
 
     return SortedRows(sorted(vlans, key=get_key), get_key, make_record)
 
@@ -167,14 +167,14 @@ def list_routes(
     # Several DHCP sessions may share a VLAN: the other routes of the VLAN belong to no session.
     by_device = {each.interface: each for each in sessions if each.interface != each.access_interface}
     hops = ((entry, hop) for entry in entries for hop in entry.next_hops or (NextHop(None, None),))
-    found: list[tuple[Key, Route]] = []
+    rows: list[tuple[Key, Route]] = []
     for number, (entry, hop) in enumerate(hops):
         device = device_names.get(hop.ifindex or 0, "")
         session = by_destination.get(entry.destination) or by_device.get(device)
         key = (0, number, 0) if session is None else (1, session.id, number)
-        found.append((key, _make_route(entry, hop, device, session)))
-    found.sort(key=itemgetter(0))
-    return SortedRows(found, itemgetter(0), itemgetter(1))
+        rows.append((key, _make_route(entry, hop, device, session)))
+    rows.sort(key=itemgetter(0))
+    return SortedRows(rows, itemgetter(0), itemgetter(1))
 
 
 def _list_destinations(session: Session) -> Iterator[str]:

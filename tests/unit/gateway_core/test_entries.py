@@ -29,7 +29,7 @@ from gateway_core.gateways.linux.kernel import netlink as nl
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
 from gateway_core.gateways.linux.kernel.netlink import KernelError
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed, parse_events
+from gateway_core.gateways.linux.kernel.watcher import ALL_PARTS, ChangedPart, parse_events
 from gateway_core.gateways.linux.sessions.commit_ends import PendingCommit, PendingCommits
 from tests.support.accel import Peer, table
 from tests.support.core_clock import StillClock
@@ -176,7 +176,7 @@ def kernel_questions(folder: Path, bad: bool) -> object:
 
 def kernel_events(folder: Path, bad: bool) -> object:
     good = nl.pack_request(rt.RTM_NEWQDISC, 0, 0, rt.TCMSG.pack(0, 7, 0, 0, 0))
-    return parse_events(good + nl.pack_request(rt.RTM_NEWQDISC, 0, 0, CUT)) if bad else (EVERYTHING, set())
+    return parse_events(good + nl.pack_request(rt.RTM_NEWQDISC, 0, 0, CUT)) if bad else (ALL_PARTS, set())
 
 
 def nft_objects(folder: Path, bad: bool) -> object:
@@ -366,9 +366,9 @@ def test_a_source_gets_the_sessions_that_it_listed_last_also_those_of_an_earlier
 
 def test_after_an_unreadable_event_all_is_read_again_and_a_qdisc_is_none(tmp_path: Path) -> None:
     event = nl.pack_request(rt.RTM_NEWQDISC, 0, 0, rt.TCMSG.pack(0, 7, 0, 0, 0))
-    assert parse_events(event) == ({Changed.QDISCS}, {7})
+    assert parse_events(event) == ({ChangedPart.QDISCS}, {7})
     for cut in (1, 17):
-        assert parse_events(event + event[:cut]) == (EVERYTHING, set())
+        assert parse_events(event + event[:cut]) == (ALL_PARTS, set())
     assert kernel_questions(tmp_path, bad=True) == [qdiscs.parse_qdisc(TBF), None, qdiscs.parse_qdisc(TBF)]
 
 

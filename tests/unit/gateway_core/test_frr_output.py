@@ -19,7 +19,7 @@ from gateway_core.gateways.linux.daemons.frr import (
     FrrRefused,
     FrrUnavailable,
 )
-from gateway_core.gateways.linux.program import CommitLimits, EndedProgram
+from gateway_core.gateways.linux.program import CommitLimits, ProgramResult
 
 TEXT = "frr defaults traditional\nrouter bgp 65001\n neighbor 10.0.0.2 colour red\n"
 
@@ -38,14 +38,14 @@ DOWN = b"Exiting: failed to connect to any daemons.\nTraceback (most recent call
 EMPTY = b"2026-11-22 09:00:31,076 \x1b[91m  ERROR\x1b[0m: Filename /tmp/frr.conf is an empty file\n"
 
 
-RUNNING = EndedProgram(0, b"frr version 8.4.4\n!\nend\n", b"")
-SAVED, TAKEN = EndedProgram(0, b"[OK]\n", b""), EndedProgram(0, b"", b"")
+RUNNING = ProgramResult(0, b"frr version 8.4.4\n!\nend\n", b"")
+SAVED, TAKEN = ProgramResult(0, b"[OK]\n", b""), ProgramResult(0, b"", b"")
 
 
-def difference(ended: EndedProgram, text: str = TEXT) -> FrrDifference:
+def difference(ended: ProgramResult, text: str = TEXT) -> FrrDifference:
     later = iter([ended])
 
-    def run(command: list[str], **_: object) -> EndedProgram:
+    def run(command: list[str], **_: object) -> ProgramResult:
         if "show running-config no-header" in command:
             return RUNNING
         return SAVED if "write memory" in command else next(later, TAKEN)
@@ -65,17 +65,17 @@ def difference(ended: EndedProgram, text: str = TEXT) -> FrrDifference:
 )
 def test_a_refusal_names_the_line_of_the_file(errors: bytes, output: bytes, reason: str) -> None:
     with pytest.raises(FrrRefused) as refused:
-        difference(EndedProgram(1, output, errors))
+        difference(ProgramResult(1, output, errors))
     place = "line 3 of frr.conf (neighbor 10.0.0.2 colour red)"
     assert refused.value.reason == f"FRR refuses {place}: {reason}"
 
 
 def test_a_failure_without_a_line_has_its_reason() -> None:
     with pytest.raises(FrrRefused, match=r"frr\.conf: Filename /tmp/frr\.conf is an empty file$"):
-        difference(EndedProgram(1, b"", EMPTY))
+        difference(ProgramResult(1, b"", EMPTY))
     # It refuses nothing.
     with pytest.raises(FrrAbsent, match=r"failed to connect to any daemons$"):
-        difference(EndedProgram(1, b"", DOWN))
+        difference(ProgramResult(1, b"", DOWN))
 
 
 #: FRR 8.4.4, and 10.3, which leaves each context.
@@ -99,11 +99,11 @@ OUTPUT_10 = OUTPUT_8.replace(b"core 8\n", b"core 8\nexit\n").replace(b"kernel\n"
 
 @pytest.mark.parametrize("output", [OUTPUT_8, OUTPUT_10])
 def test_a_difference_has_commands_with_their_context_and_nothing_of_vtysh(output: bytes) -> None:
-    assert difference(EndedProgram(0, output, b"")) == FrrDifference(
+    assert difference(ProgramResult(0, output, b"")) == FrrDifference(
         removed_commands=("router bgp 65001\n no neighbor 10.0.0.2 description core 8",),
         added_commands=("router bgp 65001\n address-family ipv4 unicast\n  redistribute kernel",),
     )
-    assert difference(EndedProgram(0, b"", b"")) == FrrDifference()
+    assert difference(ProgramResult(0, b"", b"")) == FrrDifference()
 
 
 _printed = st.binary(max_size=80) | st.lists(
@@ -118,7 +118,7 @@ def test_any_bytes_are_a_difference_or_an_error(status: int, output: bytes, erro
     # The draft is written as bytes, and a text of a configuration has none of these.
     text = text.encode(errors="ignore").decode()
     try:
-        difference(EndedProgram(status, output, errors), text)
+        difference(ProgramResult(status, output, errors), text)
     except (FrrRefused, FrrUnavailable) as error:
         assert len(str(error)) < 600 and str(error).isprintable()
 
@@ -140,7 +140,7 @@ _json = st.recursive(
 
 
 def summary(printed: bytes, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(frr, "run", lambda *_, **__: EndedProgram(0, printed, b""))
+    monkeypatch.setattr(frr, "run", lambda *_, **__: ProgramResult(0, printed, b""))
     return BgpReader(FrrFolders(), 1).read_bgp_summary()
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Network
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -155,36 +156,35 @@ def test_a_sum_is_that_of_its_sessions_at_any_moment(
     now, total, sessions = begin, Traffic(), list[Traffic]()
     for wait, step, drawn in [*steps, (0.0, "read", 0)]:
         now += wait
-        usage = EVENING_MOST.usage(now)
+        usage = EVENING_MOST.compute_usage(now)
         chosen = drawn % len(sessions) if sessions else 0
         if step == "start":
             rates = EVENING_MOST.find_used_rates(f"{drawn:08x}", drawn, drawn // 5)
             sessions.append(Traffic().with_rates(*rates, usage))
-            assert sessions[-1].counters(usage).bytes_in == 0
+            assert sessions[-1].compute_counters(usage).bytes_in == 0
             total += sessions[-1]
         elif step != "read" and sessions:
             before = sessions[chosen]
             is_end = step == "end"
             after = before.stop_at(usage) if is_end else before.with_rates(drawn // 7, drawn // 9, usage)
-            assert after.counters(usage) == before.counters(usage)
+            assert after.compute_counters(usage) == before.compute_counters(usage)
             sessions[chosen] = after
             total += after - before
         elif step == "read":
-            assert total.counters(usage) == sum(sessions, Traffic()).counters(usage)
+            assert total.compute_counters(usage) == sum(sessions, Traffic()).compute_counters(usage)
 
 
 @pytest.mark.parametrize("border", [HOUR, 5 * HOUR, 20 * HOUR, DAY, 3 * DAY])
 def test_the_usage_goes_on_at_the_borders_of_hours_and_days(border: float) -> None:
-    before, after = (EVENING_MOST.usage(START + border + moved) for moved in (-1e-3, 1e-3))
+    before, after = (EVENING_MOST.compute_usage(START + border + moved) for moved in (-1e-3, 1e-3))
     assert 0 < after - before <= 2000 * 100
 
 
 def test_subscribers_use_most_in_the_evening_and_never_more_than_their_rates() -> None:
-    used = [
-        EVENING_MOST.usage(START + (n + 1) * HOUR) - EVENING_MOST.usage(START + n * HOUR) for n in range(48)
-    ]
+    hours = [EVENING_MOST.compute_usage(START + n * HOUR) for n in range(49)]
+    used = [after - before for before, after in pairwise(hours)]
     full = TrafficModel(is_full_rate=True)
-    assert max(used) == used[20] == full.usage(START + HOUR) - full.usage(START)
+    assert max(used) == used[20] == full.compute_usage(START + HOUR) - full.compute_usage(START)
     assert min(used) == used[4] > 0
     assert used[:24] == used[24:]
     rates = {

@@ -405,7 +405,7 @@ def test_triggers_of_a_flood_leave_nothing_behind(admission: Admission, clock: S
         admission.mark_failed(managed.vlan)
     clock.now += HOLD_OFF_SECONDS
     assert expired(admission, (), {PPP}) == []
-    assert admission._held_off == {}
+    assert admission._hold_off_ends == {}
 
 
 def parsed(frame: bytes) -> Trigger | None:

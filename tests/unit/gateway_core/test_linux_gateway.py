@@ -34,13 +34,13 @@ from gateway_core.gateways.linux.health import DependencyWatch
 from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, NextHop, RouteEntry
 from gateway_core.gateways.linux.kernel.links import Address
 from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice
-from gateway_core.gateways.linux.kernel.watcher import Changed
+from gateway_core.gateways.linux.kernel.watcher import ChangedPart
 from gateway_core.gateways.linux.sessions.commit_ends import PendingCommit, PendingCommits
 from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import SessionStore
 from gateway_core.gateways.linux.sessions.tracker import SignOnWatch, Tracker
-from gateway_core.gateways.linux.threads import Crew
+from gateway_core.gateways.linux.threads import ThreadGroup
 from gateway_core.gateways.linux.views import Links, list_routes, list_vlans
 from gateway_core.records.clock import Expiry
 from gateway_core.records.paging import Rows
@@ -115,7 +115,7 @@ class Trunks:
     def __init__(self) -> None:
         self.up: list[str] = []
 
-    def raise_trunk(self, trunk: str) -> bool:
+    def set_trunk_up(self, trunk: str) -> bool:
         if trunk == "gone":
             raise NoDevice("find the link gone", "No such device")
         if trunk == "stuck":
@@ -125,9 +125,9 @@ class Trunks:
         self.up.append(trunk)
         return True
 
-    raise_new_trunk = raise_trunk
+    set_new_trunk_up = set_trunk_up
 
-    def lower_trunk(self, trunk: str) -> None:
+    def set_trunk_down(self, trunk: str) -> None:
         self.up.remove(trunk)
 
     def existing(self, trunk: str) -> list[AccessVlan]:
@@ -451,7 +451,7 @@ def test_what_a_commit_does_not_change_cannot_make_it_fail(machine: Machine, gat
 def test_an_ifb_that_comes_or_goes_is_no_reason_to_ask_the_sources(
     machine: Machine, gateway: LinuxGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = [Changed.IFBS, Changed.LINKS, Changed.IFBS]
+    seen = [ChangedPart.IFBS, ChangedPart.LINKS, ChangedPart.IFBS]
     told = nullcontext([frozenset({each}) for each in seen])
     monkeypatch.setattr("gateway_core.gateways.linux.gateway.Watcher", lambda _: told)
     polls: list[None] = []
@@ -524,18 +524,18 @@ def test_an_impact_without_a_reply_of_the_services_has_the_sessions(
 
 
 def test_an_error_that_ends_a_thread_is_raised_where_the_gateway_waits() -> None:
-    crew, working = Crew(), threading.Event()
+    thread_group, working = ThreadGroup(), threading.Event()
 
     def fail() -> None:
         working.wait()
         raise SystemExit("no memory")
 
-    crew.start(lambda: None, "first").join()
-    thread = crew.start(fail, "second")
-    assert (thread.name, thread.daemon, crew.failures.empty()) == ("second", True, True)
+    thread_group.start(lambda: None, "first").join()
+    thread = thread_group.start(fail, "second")
+    assert (thread.name, thread.daemon, thread_group.failures.empty()) == ("second", True, True)
     working.set()
     with pytest.raises(SystemExit, match="no memory"):
-        crew.wait()
+        thread_group.wait()
 
 
 # Lists, made of what the kernel, the demux and the sessions have.

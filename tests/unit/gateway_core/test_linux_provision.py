@@ -20,7 +20,7 @@ from gateway_core.gateways.linux.dataplane.plane import DataPlane, KernelState, 
 from gateway_core.gateways.linux.dataplane.reconciler import Reconciler
 from gateway_core.gateways.linux.dataplane.routes import RouteState, find_surplus
 from gateway_core.gateways.linux.demux.admission import AccessVlan, Occupancy
-from gateway_core.gateways.linux.demux.vlan_devices import VlanServing
+from gateway_core.gateways.linux.demux.vlan_devices import VlanService
 from gateway_core.gateways.linux.kernel import netlink
 from gateway_core.gateways.linux.kernel.fib import FibEntry
 from gateway_core.gateways.linux.kernel.links import LinkEntry, add_address, enable_proxy_arp
@@ -30,10 +30,10 @@ from gateway_core.gateways.linux.kernel.reader import KernelReader
 from gateway_core.gateways.linux.sessions.provision import (
     DeviceCounters,
     Provision,
-    make_wanted,
+    make_wanted_session,
 )
 from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
-from gateway_core.gateways.linux.threads import Crew
+from gateway_core.gateways.linux.threads import ThreadGroup
 from gateway_core.gateways.linux.views import CachedReading
 from gateway_core.sessions.session import Counters
 from tests.support.clocks import NOW, SteppedClock
@@ -72,7 +72,7 @@ def stats(received: int, sent: int) -> InterfaceStats:
 
 
 def test_a_pppoe_session_wants_limits_on_its_device_and_no_host_route_of_ours() -> None:
-    wanted = make_wanted(session(5, interface="ppp0", access_interface="trunk0.200"))
+    wanted = make_wanted_session(session(5, interface="ppp0", access_interface="trunk0.200"))
     assert (wanted.device, wanted.ifb, wanted.access_interface) == ("ppp0", "ifb-ppp0", "trunk0.200")
     assert (wanted.rate_down, wanted.rate_up) == (TERMS.rate_down, TERMS.rate_up)
     assert (wanted.address, wanted.gateway) == (IPv4Address("100.64.0.10"), IPv4Address("100.64.0.1"))
@@ -80,11 +80,11 @@ def test_a_pppoe_session_wants_limits_on_its_device_and_no_host_route_of_ours() 
 
 
 def test_a_dhcp_session_wants_a_host_route_and_one_of_ipv6_alone_its_prefixes_routed() -> None:
-    wanted = make_wanted(on_vlan(6, "trunk0.100"))
+    wanted = make_wanted_session(on_vlan(6, "trunk0.100"))
     assert (wanted.device, wanted.ifb, wanted.sets_host_route) == ("trunk0.100", "ifb-trunk0.100", True)
     # A name that fits.
-    assert make_wanted(on_vlan(6, "trunk0.1000.200")).ifb == "ifb-6"
-    wanted = make_wanted(session(8, ip_address=None, delegated_prefixes=("2001:db8:8::/56",)))
+    assert make_wanted_session(on_vlan(6, "trunk0.1000.200")).ifb == "ifb-6"
+    wanted = make_wanted_session(session(8, ip_address=None, delegated_prefixes=("2001:db8:8::/56",)))
     assert (wanted.address, wanted.gateway) == (None, None)
     assert wanted.delegated == (IPv6Network("2001:db8:8::/56"),)
 
@@ -215,7 +215,7 @@ def test_each_type_is_served_by_its_source_and_dhcp_on_an_address(monkeypatch: p
     monkeypatch.setattr(netlink, "try_changes", make)
     pppoe, dhcp, address = Noting("pppoe-server"), Noting("dnsmasq"), IPv4Address("100.64.0.1")
     sources = {SessionType.PPPOE: pppoe, SessionType.DHCP: dhcp}
-    serving = VlanServing(sources, KnownLinks(link(11, "trunk0.100")), lambda: [address])
+    serving = VlanService(sources, KnownLinks(link(11, "trunk0.100")), lambda: [address])
     serving.serve(["trunk0.200"], SessionType.PPPOE)
     serving.serve(["trunk0.100"], SessionType.DHCP)
     assert done == ["trunk0.200", add_address(11, address), enable_proxy_arp(11), "trunk0.100"]
@@ -458,7 +458,7 @@ class LastTurn:
 def test_a_kernel_that_cannot_be_read_is_logged_and_ends_no_reconciler(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    LastTurn().reconciler.run(Crew())
+    LastTurn().reconciler.run(ThreadGroup())
     assert caplog.messages == [
         "cannot compare the data plane with the sessions: cannot read the links: out of memory; "
         "trying again in 5 s"
@@ -470,5 +470,5 @@ def test_only_the_faults_of_a_session_end_with_it() -> None:
     for id in (None, 7, 8):
         reconciler.fault_register.set_faults(id, {IFB: "no space"})
     reconciler.apply_soon(8)
-    reconciler.run(Crew())
+    reconciler.run(ThreadGroup())
     assert reconciler.fault_register.list_faulty_sessions() == [None, 7]

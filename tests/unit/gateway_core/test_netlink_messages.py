@@ -15,7 +15,7 @@ from gateway_core.gateways.linux.kernel.fib import NextHop
 from gateway_core.gateways.linux.kernel.links import VlanTag
 from gateway_core.gateways.linux.kernel.netlink import MalformedMessage
 from gateway_core.gateways.linux.kernel.qdiscs import PacketFilter, Qdisc, TbfLimit
-from gateway_core.gateways.linux.kernel.watcher import Changed, parse_events
+from gateway_core.gateways.linux.kernel.watcher import ChangedPart, parse_events
 
 # Attributes that the parsers don't read are left out.
 VLAN = bytes.fromhex(
@@ -135,7 +135,7 @@ def test_messages_come_out_as_they_went_in(sent: list[tuple[int, bytes]]) -> Non
 
 
 def test_a_lost_link_may_have_taken_routes_along_and_an_event_of_another_kind_changes_nothing() -> None:
-    assert parse_events(nl.pack_request(17, 0, 0, b"")) == ({Changed.LINKS, Changed.ROUTES}, set())
+    assert parse_events(nl.pack_request(17, 0, 0, b"")) == ({ChangedPart.LINKS, ChangedPart.ROUTES}, set())
     assert parse_events(nl.pack_request(28, 0, 0, b"")) == (frozenset(), set())
 
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from gateway_contract.base.errors import StepFailed
 from gateway_core.gateways.linux.sessions.session_store import (
-    ID_STEP,
+    BOUND_STEP,
     SessionKey,
     SessionStore,
     StoredSession,
@@ -71,7 +71,7 @@ def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
     assert {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "state").iterdir()} == {
         "sessions.sqlite": 0o600,
-        f"session-ids-below-{ID_STEP}": 0o600,
+        f"session-ids-below-{BOUND_STEP}": 0o600,
     }
 
 
@@ -97,8 +97,8 @@ def test_a_damaged_database_is_set_aside_and_begins_anew_above_all_ids(
         damage(tmp_path / "sessions.sqlite")
         with closing(SessionStore(tmp_path)) as store:
             assert store.read_all() == {}
-            assert ids(store, "0", "1") == [life * ID_STEP, life * ID_STEP + 1]
-        assert bounds(tmp_path) == [f"session-ids-below-{(life + 1) * ID_STEP}"]
+            assert ids(store, "0", "1") == [life * BOUND_STEP, life * BOUND_STEP + 1]
+        assert bounds(tmp_path) == [f"session-ids-below-{(life + 1) * BOUND_STEP}"]
     if damage is break_all:
         aside = tmp_path / "sessions.sqlite.damaged"
         assert aside.read_bytes().startswith(b"\xa5")
@@ -110,18 +110,18 @@ def test_damage_while_the_core_runs_costs_no_id(tmp_path: Path) -> None:
     with closing(SessionStore(tmp_path)) as store:
         ids(store, *map(str, range(500)))
         break_all(tmp_path / "sessions.sqlite")
-        assert ids(store, "7", "new") == [8, ID_STEP]
+        assert ids(store, "7", "new") == [8, BOUND_STEP]
     with closing(SessionStore(tmp_path)) as store:
-        assert ids(store, "7", "new", "499", "newer") == [8, ID_STEP, 500, ID_STEP + 1]
+        assert ids(store, "7", "new", "499", "newer") == [8, BOUND_STEP, 500, BOUND_STEP + 1]
 
 
 def test_a_removed_database_is_made_again_with_what_the_core_knows(tmp_path: Path) -> None:
     with closing(SessionStore(tmp_path)) as store:
         ids(store, "a", "b")
         (tmp_path / "sessions.sqlite").unlink()
-        assert ids(store, "a", "c") == [1, ID_STEP]
+        assert ids(store, "a", "c") == [1, BOUND_STEP]
     with closing(SessionStore(tmp_path)) as store:
-        assert known(store) == {"a": 1, "b": 2, "c": ID_STEP}
+        assert known(store) == {"a": 1, "b": 2, "c": BOUND_STEP}
 
 
 def test_a_session_whose_row_cannot_be_read_starts_anew_and_keeps_no_other(tmp_path: Path) -> None:
@@ -137,28 +137,28 @@ def test_a_session_whose_row_cannot_be_read_starts_anew_and_keeps_no_other(tmp_p
 def test_a_name_that_is_lost_is_made_again(tmp_path: Path) -> None:
     with closing(SessionStore(tmp_path)) as store:
         ids(store, "a")
-    (tmp_path / f"session-ids-below-{ID_STEP}").unlink()
+    (tmp_path / f"session-ids-below-{BOUND_STEP}").unlink()
     with closing(SessionStore(tmp_path)) as store:
         assert ids(store, "b") == [2]
-    assert bounds(tmp_path) == [f"session-ids-below-{ID_STEP}"]
+    assert bounds(tmp_path) == [f"session-ids-below-{BOUND_STEP}"]
     # A database from a backup gives no id of a later step. Names of other files are no bounds.
-    (tmp_path / f"session-ids-below-{ID_STEP}").rename(tmp_path / f"session-ids-below-{4 * ID_STEP}")
+    (tmp_path / f"session-ids-below-{BOUND_STEP}").rename(tmp_path / f"session-ids-below-{4 * BOUND_STEP}")
     for end in ("", "x", "٣", 10**16):
         (tmp_path / f"session-ids-below-{end}").touch()
     with closing(SessionStore(tmp_path)) as store:
-        assert ids(store, "a", "c") == [1, 4 * ID_STEP]
+        assert ids(store, "a", "c") == [1, 4 * BOUND_STEP]
 
 
 def test_the_name_is_raised_before_the_ids_are_given(tmp_path: Path) -> None:
     with closing(SessionStore(tmp_path)) as store:
         ids(store, "a")
     with closing(sqlite3.connect(tmp_path / "sessions.sqlite")) as database, database:
-        database.execute("UPDATE next SET id = ?", (ID_STEP - 2,))
+        database.execute("UPDATE next SET id = ?", (BOUND_STEP - 2,))
     with closing(SessionStore(tmp_path)) as store:
-        assert ids(store, "b", "c") == [ID_STEP - 2, ID_STEP - 1]
-        assert bounds(tmp_path) == [f"session-ids-below-{ID_STEP}"]
-        assert ids(store, "d") == [ID_STEP]
-        assert bounds(tmp_path) == [f"session-ids-below-{2 * ID_STEP}"]
+        assert ids(store, "b", "c") == [BOUND_STEP - 2, BOUND_STEP - 1]
+        assert bounds(tmp_path) == [f"session-ids-below-{BOUND_STEP}"]
+        assert ids(store, "d") == [BOUND_STEP]
+        assert bounds(tmp_path) == [f"session-ids-below-{2 * BOUND_STEP}"]
 
 
 # Disks that fail.

@@ -17,9 +17,9 @@ from gateway_core.gateways.linux.daemons.source import SourceRefused, SourceUnav
 from gateway_core.gateways.linux.sessions import tracker
 from gateway_core.gateways.linux.sessions.provision import DeviceCounters, Provision
 from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession
-from gateway_core.gateways.linux.sessions.session_store import STORE
+from gateway_core.gateways.linux.sessions.session_store import STORE_STEP
 from gateway_core.gateways.linux.sessions.tracker import HookSocket
-from gateway_core.gateways.linux.threads import Crew
+from gateway_core.gateways.linux.threads import ThreadGroup
 from gateway_core.records.clock import Clock, Expiry
 from gateway_core.sessions.session import Counters
 from tests.support.clocks import NOW
@@ -508,7 +508,7 @@ def test_rates_that_are_on_disk_after_a_failure_do_not_return(
 
     def fail_late(**what: Any) -> None:
         write(**what)
-        raise StepFailed(STORE, "no reply")
+        raise StepFailed(STORE_STEP, "no reply")
 
     source.up(listed("a"))
     lives.poll()
@@ -782,7 +782,7 @@ def hooks(tmp_path: Path) -> Iterator[HookSocket]:
 @pytest.fixture
 def running(lives: Lives, hooks: HookSocket) -> Iterator[threading.Thread]:
     """The tracker on threads, after its first poll."""
-    thread = threading.Thread(target=lives.tracker.run, args=(hooks, Crew()))
+    thread = threading.Thread(target=lives.tracker.run, args=(hooks, ThreadGroup()))
     thread.start()
     wait_for("the first poll", lambda: not lives.tracker.unavailable_sources)
     yield thread
@@ -841,7 +841,7 @@ def test_a_slow_source_rests_for_as_long_as_a_poll_takes(
     source.at_poll = lambda: time.sleep(0.2)
     lives.clock = Clock("boot")
     lives.restart()
-    thread = threading.Thread(target=lives.tracker.run, args=(hooks, Crew()))
+    thread = threading.Thread(target=lives.tracker.run, args=(hooks, ThreadGroup()))
     thread.start()
     began = time.monotonic()
     while (took := time.monotonic() - began) < 2 or (source.polls <= 1 and took < PATIENCE):
@@ -863,7 +863,7 @@ def test_sessions_of_an_earlier_life_appear_before_all_others(
     source.down("a")
     lives.restart()
     lives.surroundings.calls.clear()
-    thread = threading.Thread(target=lives.tracker.run, args=(hooks, Crew()))
+    thread = threading.Thread(target=lives.tracker.run, args=(hooks, ThreadGroup()))
     thread.start()
     wait_for("the session", lambda: len(told(lives)) == 4)
     hooks.stop()
@@ -881,7 +881,7 @@ def test_sessions_of_a_source_that_there_is_no_longer_end(tmp_path: Path, hooks:
     lives.restart()
     assert lives.tracker.disconnect([1]) == []
     hooks.stop()
-    lives.tracker.run(hooks, Crew())
+    lives.tracker.run(hooks, ThreadGroup())
     assert told(lives) == [("up", 1), ("up", 2), ("down", 1)]
     assert lives.events[2].reason == "unknown"
     lives.kill()
@@ -894,10 +894,10 @@ def test_an_unexpected_error_of_a_source_comes_to_the_crew(
         raise RuntimeError("no error that a source may raise")
 
     source.at_poll = fail
-    crew = Crew()
-    thread = crew.start(lambda: lives.tracker.run(hooks, crew))
+    thread_group = ThreadGroup()
+    thread = thread_group.start(lambda: lives.tracker.run(hooks, thread_group))
     with pytest.raises(RuntimeError, match="no error that a source may raise"):
-        crew.wait()
+        thread_group.wait()
     hooks.stop()
     thread.join()
 

@@ -65,7 +65,7 @@ from gateway_core.gateways.linux.daemons.source import (
 )
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
-from gateway_core.gateways.linux.kernel.links import is_device
+from gateway_core.gateways.linux.kernel.links import has_device
 from gateway_core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_core.gateways.linux.threads import DebouncedAction
 from gateway_core.records.clock import Clock
@@ -343,7 +343,7 @@ class IpoeInterfaces:
         self._reload = reload
         self._lock = threading.Lock()
         names = _read_interfaces(file)
-        self._served = {name for name in names if is_device(name)}
+        self._served = {name for name in names if has_device(name)}
         #: Interfaces that were removed since accel-ppp opened its sockets: the sockets do not work.
         self._stale = names - self._served
         self._write(self._served)

@@ -57,7 +57,7 @@ from gateway_core.gateways.linux.daemons.source import (
 from gateway_core.gateways.linux.daemons.subscriber_addresses import SessionPrefixes, SharedRange
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
-from gateway_core.gateways.linux.kernel.links import is_device
+from gateway_core.gateways.linux.kernel.links import has_device
 from gateway_core.gateways.linux.program import CommitLimits, ProgramFailed, TimeLimit, run
 from gateway_core.records.clock import Clock
 
@@ -500,7 +500,7 @@ class DnsmasqSource(Source):
         """Request the end of all sessions on an interface. The service ends when the interface loses its
         address or is removed. If the interface is already removed, do nothing: no DHCPRELEASE can be sent,
         and the sessions continue when the interface is created again."""
-        if not is_device(interface):
+        if not has_device(interface):
             return
         for session in self.list_sessions():
             if session.access_interface == interface:

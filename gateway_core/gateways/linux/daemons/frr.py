@@ -55,9 +55,9 @@ from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.program import (
     CommitLimits,
-    EndedProgram,
     ProgramFailed,
     ProgramMissing,
+    ProgramResult,
     run,
 )
 
@@ -415,7 +415,7 @@ class FrrConfiguration:
             raise _make_error(ended, text)
         return ended.output
 
-    def _run(self, step: str, command: list[str]) -> EndedProgram:
+    def _run(self, step: str, command: list[str]) -> ProgramResult:
         try:
             return run(
                 command, seconds=self._limits.apply.get_remaining(), max_bytes=_MAX_CONFIGURATION_BYTES
@@ -621,7 +621,7 @@ def _parse_commands(printed: str) -> Iterator[str]:
     return (each for each in commands if each and not _VTYSH_SETTING_PATTERN.fullmatch(each))
 
 
-def _make_error(ended: EndedProgram, text: str) -> FrrRefused | FrrUnavailable:
+def _make_error(ended: ProgramResult, text: str) -> FrrRefused | FrrUnavailable:
     """Return the error for a failed run of vtysh or frr-reload.py. `text` is the configuration that the
     program read."""
     printed = (ended.errors + b"\n" + ended.output).decode("ascii", "replace")

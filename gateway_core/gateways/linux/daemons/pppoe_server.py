@@ -78,7 +78,7 @@ from gateway_core.gateways.linux.daemons.subscriber_addresses import (
 )
 from gateway_core.gateways.linux.daemons.systemd import Systemd, SystemdUnreachable, name_instance
 from gateway_core.gateways.linux.entries import EntryReader
-from gateway_core.gateways.linux.kernel.links import is_device
+from gateway_core.gateways.linux.kernel.links import has_device
 from gateway_core.gateways.linux.program import CommitLimits, TimeLimit
 from gateway_core.records.clock import Clock
 
@@ -339,7 +339,7 @@ class PppoeServers(SourceDaemon):
         self._settings = {**self._load_settings(), interface: settings}
 
     def _is_used(self, interface: str) -> bool:
-        return self._is_source and is_device(interface)
+        return self._is_source and has_device(interface)
 
     def _stop(self, systemd: Systemd, interfaces: Sequence[str]) -> None:
         systemd.stop(*map(_name_unit, interfaces))

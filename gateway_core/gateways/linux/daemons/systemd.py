@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gateway_contract.base.errors import StepFailed
 from gateway_contract.base.texts import join_names
-from gateway_core.gateways.linux.program import NO_LIMIT, EndedProgram, ProgramFailed, TimeLimit, run
+from gateway_core.gateways.linux.program import NO_LIMIT, ProgramFailed, ProgramResult, TimeLimit, run
 
 _MAX_OUTPUT_BYTES = 1 << 20
 #: Units of one call: a command line has an end, and the deadline is for all of them.
@@ -70,7 +70,7 @@ class Systemd:
             if ended.status:
                 raise UnitFailed(step, _find_reason(ended))
 
-    def _run(self, command: str, units: Sequence[str]) -> EndedProgram:
+    def _run(self, command: str, units: Sequence[str]) -> ProgramResult:
         # A question for a password would last until the deadline.
         arguments = ["--no-ask-password", "--no-pager", "--quiet", command, *units]
         return run(
@@ -87,7 +87,7 @@ def name_instance(template: str, name: str) -> str:
     return template.replace("@.", f"@{escaped.replace(b'/', b'-').decode()}.", 1)
 
 
-def _find_reason(ended: EndedProgram) -> str:
+def _find_reason(ended: ProgramResult) -> str:
     """Return the reason for a failed `systemctl`: the first line of its error output. Further lines are only
     advice."""
     lines = [line.strip() for line in ended.errors.decode("ascii", "replace").splitlines() if line.strip()]

@@ -16,12 +16,12 @@ from gateway_core.gateways.linux.dataplane import routes
 from gateway_core.gateways.linux.dataplane.fault_register import Outcome, PlanePart
 from gateway_core.gateways.linux.dataplane.routes import RouteState
 from gateway_core.gateways.linux.dataplane.shaping import Limits, Shaper
-from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, FibEntry, Rule
+from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, FibEntry, PolicyRule
 from gateway_core.gateways.linux.kernel.links import Link, LinkEntry, add_ipv6_gateway, delete_ipv6_gateway
 from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError, NoDevice, try_changes
 from gateway_core.gateways.linux.kernel.qdiscs import QdiscEntry
 from gateway_core.gateways.linux.kernel.reader import KernelReader
-from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed
+from gateway_core.gateways.linux.kernel.watcher import ALL_PARTS, ChangedPart
 
 #: The parts of a session that limit its rates.
 LIMIT_KINDS = frozenset({FaultKind.SHAPER, FaultKind.IFB})
@@ -78,7 +78,7 @@ class KernelState(NamedTuple):
     links: Mapping[str, LinkEntry]
     qdiscs: frozenset[QdiscEntry]
     routes: RouteState
-    rules: Sequence[Rule]
+    rules: Sequence[PolicyRule]
     #: The number of the configuration at that time.
     revision: int
 
@@ -207,22 +207,22 @@ class DataPlane:
             self._add_owners(wanted)
 
     def read(
-        self, changed: frozenset[Changed] = EVERYTHING, before: KernelState = EMPTY_STATE
+        self, changed: frozenset[ChangedPart] = ALL_PARTS, before: KernelState = EMPTY_STATE
     ) -> KernelState:
         """Return the kernel state `before` with its `changed` parts read again. After a change of the
         configuration, all parts are read."""
         with self._lock:
             state = before._replace(revision=self._revision)
         if state.revision != before.revision:
-            changed = EVERYTHING
-        if changed & {Changed.LINKS, Changed.IFBS}:
+            changed = ALL_PARTS
+        if changed & {ChangedPart.LINKS, ChangedPart.IFBS}:
             state = state._replace(links=self._reader.read_link_entries())
         # Qdiscs and routes go with a link, without an event of their own.
-        if changed & {Changed.QDISCS, Changed.LINKS, Changed.IFBS}:
+        if changed & {ChangedPart.QDISCS, ChangedPart.LINKS, ChangedPart.IFBS}:
             state = state._replace(qdiscs=frozenset(self._reader.read_qdisc_entries()))
-        if changed & {Changed.ROUTES, Changed.LINKS, Changed.ADDRESSES}:
+        if changed & {ChangedPart.ROUTES, ChangedPart.LINKS, ChangedPart.ADDRESSES}:
             state = state._replace(routes=self._routes.read())
-        if Changed.RULES in changed:
+        if ChangedPart.RULES in changed:
             state = state._replace(rules=self._reader.read_rules())
         return state
 

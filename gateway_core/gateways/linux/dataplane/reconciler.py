@@ -28,8 +28,8 @@ from gateway_core.gateways.linux.dataplane.routes import RouteState
 from gateway_core.gateways.linux.kernel.fib import FibEntry
 from gateway_core.gateways.linux.kernel.links import LinkEntry
 from gateway_core.gateways.linux.kernel.netlink import KernelError
-from gateway_core.gateways.linux.kernel.watcher import EVERYTHING, Changed, Watcher
-from gateway_core.gateways.linux.threads import Crew
+from gateway_core.gateways.linux.kernel.watcher import ALL_PARTS, ChangedPart, Watcher
+from gateway_core.gateways.linux.threads import ThreadGroup
 from gateway_core.records.clock import Clock
 
 #: Seconds between two sweeps, and from a change in the kernel to a sweep, for changes that follow.
@@ -104,7 +104,7 @@ class Comparison:
         #: Time since which the wanted state of a session differs from its applied state.
         self._pending: dict[int, float] = {}
 
-    def read(self, changed: frozenset[Changed]) -> None:
+    def read(self, changed: frozenset[ChangedPart]) -> None:
         """Read the parts of the kernel that changed since the last reading. Raises KernelError."""
         self.state = self._plane.read(changed, self.state)
 
@@ -112,7 +112,7 @@ class Comparison:
         self,
         present: Mapping[int, WantedSession],
         applied: Mapping[int, WantedSession],
-        changed: frozenset[Changed],
+        changed: frozenset[ChangedPart],
         shaped_indexes: Set[int],
         faulty_ids: Sequence[int | None],
     ) -> Differences:
@@ -221,7 +221,7 @@ class Reconciler:
         self._sweep_at = self._rest_until = self._read_at = self._now()
         self._comparison = Comparison(plane, self._now)
         #: Parts of the kernel that changed since the last sweep: all, unless `run` watches it.
-        self._unread = EVERYTHING
+        self._unread = ALL_PARTS
         self._is_watching = self._was_complete = False
         #: Since when sessions lack something that the data plane can't make.
         self._missing: dict[int, float] = {}
@@ -242,11 +242,11 @@ class Reconciler:
             self._is_stopping = True
             self._work.notify()
 
-    def run(self, crew: Crew) -> None:
+    def run(self, thread_group: ThreadGroup) -> None:
         """Reconcile until `stop` is called. The kernel state of the sessions stays afterwards."""
         with Watcher() as watcher:
-            self._take_shaped, self._is_watching = watcher.take_shaped, True
-            thread = crew.start(lambda: self._watch(watcher), "kernel watcher")
+            self._take_shaped, self._is_watching = watcher.take_shaped_indexes, True
+            thread = thread_group.start(lambda: self._watch(watcher), "kernel watcher")
             try:
                 while self._wait():
                     self._run_once()
@@ -264,9 +264,9 @@ class Reconciler:
         applied = self._plane.get_applied_sessions()
         present = self._desired.get_wanted()
         with self._work:
-            changed, self._unread = self._unread, frozenset() if self._is_watching else EVERYTHING
+            changed, self._unread = self._unread, frozenset() if self._is_watching else ALL_PARTS
         if started - self._read_at >= _ROUND_SECONDS or is_complete != self._was_complete:
-            changed, self._read_at, self._was_complete = EVERYTHING, started, is_complete
+            changed, self._read_at, self._was_complete = ALL_PARTS, started, is_complete
         with self._work:
             self._waiting = {
                 id: at
@@ -325,7 +325,7 @@ class Reconciler:
             text = "cannot compare the data plane with the sessions: %s; trying again in %g s"
             _log.warning(text, error, _SWEEP_INTERVAL_SECONDS)
             with self._work:
-                self._unread = EVERYTHING
+                self._unread = ALL_PARTS
                 self._sweep_at = self._now() + _SWEEP_INTERVAL_SECONDS
 
     def _watch(self, watcher: Watcher) -> None:
@@ -397,7 +397,7 @@ class Reconciler:
         if outcome.changed:
             self.fault_register.add_repairs(outcome.changed)
             with self._work:
-                self._unread = EVERYTHING
+                self._unread = ALL_PARTS
 
     def _repair(self, todo: _SessionChanges) -> bool:
         """Create or repair the state of sessions in batches. Return False if the rest must wait for new

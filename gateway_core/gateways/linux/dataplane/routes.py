@@ -11,7 +11,7 @@ from gateway_contract.core.health import FaultKind
 from gateway_core.gateways.linux.dataplane.fault_register import Outcome, PlanePart
 from gateway_core.gateways.linux.kernel import fib
 from gateway_core.gateways.linux.kernel import rtnetlink as rt
-from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, OWN_PROTOCOL, FibEntry, Rule
+from gateway_core.gateways.linux.kernel.fib import MAIN_TABLE, OWN_PROTOCOL, FibEntry, PolicyRule
 from gateway_core.gateways.linux.kernel.netlink import KernelChange, KernelError, NoDevice, try_changes
 from gateway_core.gateways.linux.kernel.reader import KernelReader
 
@@ -209,17 +209,17 @@ class Steering:
         its interface is missing or down."""
         return set(self._find_routes()[0])
 
-    def repair(self, rules: Iterable[Rule], own_routes: Set[FibEntry]) -> Outcome:
+    def repair(self, rules: Iterable[PolicyRule], own_routes: Set[FibEntry]) -> Outcome:
         """Add the missing steering rules and routes, and remove former rules. `rules` and `own_routes` are
         the current rules and routes in the kernel. Former rules stay if the kernel refuses a new rule or
         route."""
         routes, error = self._find_routes()
         failed = {} if error is None else {PlanePart(FaultKind.STEERING, str(_DEFAULT_NETWORK)): error}
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_RULE_PRIORITY, OWN_PROTOCOL)]
-        wanted: list[Rule] = []
+        wanted: list[PolicyRule] = []
         if self._cgnat is not None:
             table, ranges = self._cgnat.vrf_table, map(str, self._cgnat.source_ranges)
-            wanted = [Rule(_RULE_PRIORITY, table, each, None, OWN_PROTOCOL) for each in ranges]
+            wanted = [PolicyRule(_RULE_PRIORITY, table, each, None, OWN_PROTOCOL) for each in ranges]
         # Routes first: a packet for which the table has no route would go by the main table.
         missing = [
             (format_destination(route), fib.replace_route(route))
@@ -267,5 +267,5 @@ def _apply_changes(kind: FaultKind, verb: str, changes: Sequence[tuple[str, Kern
     )
 
 
-def _format_rule(rule: Rule) -> str:
+def _format_rule(rule: PolicyRule) -> str:
     return f"from {rule.source or 'all'} lookup {rule.table}"

@@ -275,8 +275,8 @@ class Shaper:
             qdiscs.add_fq_codel,
             parent=_TBF_CLASS,
             handle=_FQ_CODEL_QDISC.handle,
-            flows=_MAX_FLOWS,
-            memory=_MAX_QUEUE_MEMORY_BYTES,
+            flow_count=_MAX_FLOWS,
+            max_memory_bytes=_MAX_QUEUE_MEMORY_BYTES,
         )
         self._set_qdisc(_TBF_CLASS, [(each, _FQ_CODEL_QDISC, add(each.limited_index)) for each in directions])
 
@@ -300,7 +300,7 @@ class Shaper:
         ]
         _run_changes(alien, _GONE_CODES)
         working = _select_working(each for each, _ in others)
-        _run_changes([(each, qdiscs.make_replacing(wanted[each][1])) for each in working])
+        _run_changes([(each, qdiscs.make_replacement(wanted[each][1])) for each in working])
 
     def _remove_limits(self, directions: Sequence[Direction]) -> None:
         working = _select_working(directions)
@@ -408,7 +408,9 @@ def _make_limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> T
     rate = max(bps // 8, _MIN_BYTES_PER_SECOND)
     counted = _ETHERNET_HEADER_BYTES if link.has_ethernet_header else 0
     burst = max(int(rate * _BURST_SECONDS), _MIN_BURST_BYTES)
-    return TbfLimit(rate, max(profile.overhead - counted, 0), profile.mpu, qdiscs.count_ticks(burst, rate))
+    return TbfLimit(
+        rate, max(profile.overhead - counted, 0), profile.mpu, qdiscs.convert_to_ticks(burst, rate)
+    )
 
 
 def _make_tbf(limit: TbfLimit) -> Qdisc:

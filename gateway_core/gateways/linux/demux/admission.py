@@ -25,9 +25,9 @@ from gateway_core.records.clock import TokenBucket
 HOLD_OFF_SECONDS = 10.0
 #: Maximum duration of a sign-on, with RADIUS. A shorter idle timeout would remove the VLAN during the
 #: sign-on.
-_SIGN_ON_SECONDS = 30.0
+_MAX_SIGN_ON_SECONDS = 30.0
 #: Share of a VLAN limit above which VLANs that never had a session expire early, to make room for others.
-_SHORTAGE = 7 / 8
+_SHORTAGE_SHARE = 7 / 8
 _MAX_VLAN_ID = 4094
 #: The tags in the name of a device, after the name of its trunk.
 _TAGS_PATTERN = re.compile(r"(?:\.([1-9][0-9]{0,3}))?\.([1-9][0-9]{0,3})", re.ASCII)
@@ -67,11 +67,11 @@ class AccessVlan:
         """Parse the name of a VLAN device on one of these trunks. Return None for any other name. The name of
         a trunk may contain dots: the longest matching trunk counts."""
         for trunk in sorted(trunks, key=len, reverse=True):
-            for head in (trunk, short_name(trunk)):
-                if name.startswith(head) and (match := _TAGS_PATTERN.fullmatch(name, len(head))):
-                    outer, inner = None if match[1] is None else int(match[1]), int(match[2])
-                    vlan = cls(trunk, outer, inner)
-                    if max(outer or 1, inner) <= _MAX_VLAN_ID and vlan.name == name:
+            for prefix in (trunk, short_name(trunk)):
+                if name.startswith(prefix) and (match := _TAGS_PATTERN.fullmatch(name, len(prefix))):
+                    outer_id, inner_id = None if match[1] is None else int(match[1]), int(match[2])
+                    vlan = cls(trunk, outer_id, inner_id)
+                    if max(outer_id or 1, inner_id) <= _MAX_VLAN_ID and vlan.name == name:
                         return vlan
         return None
 
@@ -103,16 +103,16 @@ _SETTLED_STATES = (VlanState.MADE, VlanState.SERVED)
 class ManagedVlan:
     """VLAN under management, with the session type whose source serves the VLAN.
 
-    `created_at` is the time of creation or adoption. `used_at` is the last time at which the VLAN was new or
-    had a session. `heard_at` is the time of the last trigger.
+    `created_at` is the time of creation or adoption. `last_used_at` is the last time at which the VLAN was
+    new or had a session. `last_trigger_at` is the time of the last trigger.
     """
 
     vlan: AccessVlan
     type: SessionType
     state: VlanState
     created_at: float
-    used_at: float
-    heard_at: float
+    last_used_at: float
+    last_trigger_at: float
     had_session: bool = False
 
 
@@ -131,11 +131,11 @@ class Admission:
         self._clock = clock
         self._vlans: dict[AccessVlan, ManagedVlan] = {}
         #: Number of VLANs in each outer VLAN.
-        self._numbers: Counter[OuterVlan] = Counter()
+        self._vlan_counts: Counter[OuterVlan] = Counter()
         #: VLANs that wait for creation, by outer VLAN in the order of turns. VLANs with one tag share the
         #: turn of their trunk, as they share its limits.
-        self._waiting: dict[OuterVlan, deque[AccessVlan]] = {}
-        self._held_off: dict[AccessVlan, float] = {}
+        self._waiting_vlans: dict[OuterVlan, deque[AccessVlan]] = {}
+        self._hold_off_ends: dict[AccessVlan, float] = {}
         self.refusals: Counter[TriggerRefusal] = Counter()
         self.configure(demux)
 
@@ -147,31 +147,31 @@ class Admission:
         self._demux = demux
         self._profiles = VlanProfiles(demux)
         limits = demux.rate_limits
-        self._bucket = TokenBucket(limits.vlans_per_second, limits.burst, self._clock())
+        self._common_bucket = TokenBucket(limits.vlans_per_second, limits.burst, self._clock())
         # A single outer VLAN may use the whole limits.
-        self._share = limits.outer_vlan_share / 100 if self._profiles.outer_vlans > 1 else 1.0
+        self._outer_vlan_share = limits.outer_vlan_share / 100 if self._profiles.outer_vlan_count > 1 else 1.0
         #: Limits of one outer VLAN: the number of its VLANs, and the burst of new VLANs.
-        self._max_vlans = max(1, int(limits.max_vlans * self._share))
-        self._max_burst = max(1, int(limits.burst * self._share))
-        self._buckets: dict[OuterVlan, TokenBucket] = {}
+        self._max_vlans = max(1, int(limits.max_vlans * self._outer_vlan_share))
+        self._max_burst = max(1, int(limits.burst * self._outer_vlan_share))
+        self._bucket_of_outer_vlan: dict[OuterVlan, TokenBucket] = {}
 
     @property
     def has_waiting(self) -> bool:
         """True while `take` has a VLAN to return."""
-        return bool(self._waiting)
+        return bool(self._waiting_vlans)
 
     def take(self, limit: int) -> list[AccessVlan]:
         """Return the VLANs to create next, at most `limit`. Outer VLANs take turns, with one VLAN per turn:
         an outer VLAN with thousands of waiting VLANs delays the others by one VLAN only."""
-        taken: list[AccessVlan] = []
-        while self._waiting and len(taken) < limit:
-            outer = next(iter(self._waiting))
-            vlans = self._waiting.pop(outer)
-            taken.append(vlans.popleft())
+        next_vlans: list[AccessVlan] = []
+        while self._waiting_vlans and len(next_vlans) < limit:
+            outer = next(iter(self._waiting_vlans))
+            vlans = self._waiting_vlans.pop(outer)
+            next_vlans.append(vlans.popleft())
             if vlans:
                 # Behind all other outer VLANs.
-                self._waiting[outer] = vlans
-        return taken
+                self._waiting_vlans[outer] = vlans
+        return next_vlans
 
     def decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
         """Return the VLAN to create for a trigger, or the reason why no VLAN is created."""
@@ -188,7 +188,7 @@ class Admission:
         """Record that the device of a VLAN could not be created. Triggers on the VLAN are refused for
         HOLD_OFF_SECONDS."""
         if self.forget(vlan):
-            self._held_off[vlan] = self._clock() + HOLD_OFF_SECONDS
+            self._hold_off_ends[vlan] = self._clock() + HOLD_OFF_SECONDS
 
     def mark_served(self, vlan: AccessVlan) -> None:
         """Record that the source serves a VLAN."""
@@ -196,37 +196,37 @@ class Admission:
 
     def list_unserved(self, type: SessionType, limit: int) -> list[AccessVlan]:
         """Return the VLANs of a session type that the source does not serve yet, at most `limit`."""
-        found = (each.vlan for each in self if each.state == VlanState.MADE and each.type == type)
-        return list(islice(found, limit))
+        unserved_vlans = (each.vlan for each in self if each.state == VlanState.MADE and each.type == type)
+        return list(islice(unserved_vlans, limit))
 
-    def serve_again(self, type: SessionType) -> None:
+    def mark_unserved(self, type: SessionType) -> None:
         """Mark all VLANs of a session type as not served, so that `list_unserved` returns them again."""
         for managed in list(self):
             if managed.type == type and managed.state == VlanState.SERVED:
                 self._update(managed.vlan, state=VlanState.MADE)
 
-    def adopt(self, trunk: str, existing: Iterable[AccessVlan]) -> list[AccessVlan]:
+    def adopt(self, trunk: str, existing_vlans: Iterable[AccessVlan]) -> list[AccessVlan]:
         """Take over the VLANs with a profile whose devices exist on the trunk. Return the managed VLANs that
         have lost their device: their source must release them before they can be created again. VLANs that
         are being created or removed do not change."""
-        existing, vanished = set(existing), []
+        existing_vlans, vanished_vlans = set(existing_vlans), []
         for managed in list(self):
             is_settled = managed.vlan.trunk == trunk and managed.state in _SETTLED_STATES
-            if is_settled and managed.vlan not in existing:
+            if is_settled and managed.vlan not in existing_vlans:
                 self._update(managed.vlan, state=VlanState.REMOVING)
-                vanished.append(managed.vlan)
-        for vlan in existing - self._vlans.keys():
+                vanished_vlans.append(managed.vlan)
+        for vlan in existing_vlans - self._vlans.keys():
             profile = self._profiles.find(vlan)
             if profile is not None and vlan.trunk == trunk:
                 self._add(vlan, get_session_type(profile), VlanState.MADE)
-        return vanished
+        return vanished_vlans
 
     def adopt_former(self, vlans: Collection[AccessVlan]) -> None:
         """Take over VLANs without a profile, which a killed core has left, so that they expire."""
         # `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
-        known = {vlan.name for vlan in vlans if self._profiles.find(vlan) is not None}
+        profile_vlan_names = {vlan.name for vlan in vlans if self._profiles.find(vlan) is not None}
         for vlan in vlans:
-            if vlan not in self._vlans and vlan.name not in known:
+            if vlan not in self._vlans and vlan.name not in profile_vlan_names:
                 # In the state SERVED, whatever the type was: no source needs to be told to serve them.
                 self._add(vlan, SessionType.PPPOE, VlanState.SERVED)
 
@@ -259,30 +259,30 @@ class Admission:
         nearly reached, VLANs that never had a session expire after the duration of one sign-on.
         """
         now = self._clock()
-        found: list[AccessVlan] = []
-        self._held_off = {vlan: until for vlan, until in self._held_off.items() if until > now}
-        staying = Counter(each.vlan.outer for each in self if each.state != VlanState.REMOVING)
-        total, enough = staying.total(), self._demux.rate_limits.max_vlans * _SHORTAGE
+        expired_vlans: list[AccessVlan] = []
+        self._hold_off_ends = {vlan: until for vlan, until in self._hold_off_ends.items() if until > now}
+        vlan_counts = Counter(each.vlan.outer for each in self if each.state != VlanState.REMOVING)
+        vlan_count, shortage_count = vlan_counts.total(), self._demux.rate_limits.max_vlans * _SHORTAGE_SHARE
         for managed in list(self):
             if managed.state not in _SETTLED_STATES or managed.type in occupancy.unknown:
                 continue
             if managed.vlan.name in occupancy.interfaces and self._has_profile(managed):
-                self._update(managed.vlan, used_at=now, had_session=True)
+                self._update(managed.vlan, last_used_at=now, had_session=True)
                 continue
             outer = managed.vlan.outer
-            is_short = total > enough or staying[outer] > self._max_vlans * _SHORTAGE
-            if len(found) < limit and self._is_expired(managed, now, is_short):
+            is_short = vlan_count > shortage_count or vlan_counts[outer] > self._max_vlans * _SHORTAGE_SHARE
+            if len(expired_vlans) < limit and self._is_expired(managed, now, is_short):
                 self._update(managed.vlan, state=VlanState.REMOVING)
-                staying[outer] -= 1
-                total -= 1
-                found.append(managed.vlan)
-        return found
+                vlan_counts[outer] -= 1
+                vlan_count -= 1
+                expired_vlans.append(managed.vlan)
+        return expired_vlans
 
     def forget(self, vlan: AccessVlan) -> bool:
         """Remove a VLAN, whose device must not exist, from the table. Return False if the VLAN is unknown."""
         if self._vlans.pop(vlan, None) is None:
             return False
-        self._numbers[vlan.outer] -= 1
+        self._vlan_counts[vlan.outer] -= 1
         return True
 
     def postpone(self, vlan: AccessVlan) -> None:
@@ -303,25 +303,25 @@ class Admission:
             return TriggerRefusal.OTHER_KIND
         if managed is not None:
             # A client that is signing on must not lose its VLAN before it has a session.
-            self._update(vlan, heard_at=now)
+            self._update(vlan, last_trigger_at=now)
             return TriggerRefusal.SERVED
-        if self._held_off.get(vlan, now) > now:
+        if self._hold_off_ends.get(vlan, now) > now:
             return TriggerRefusal.HELD_OFF
         if len(self._vlans) >= self._demux.rate_limits.max_vlans:
             return TriggerRefusal.FULL
-        if self._share < 1:
-            if self._numbers[vlan.outer] >= self._max_vlans:
+        if self._outer_vlan_share < 1:
+            if self._vlan_counts[vlan.outer] >= self._max_vlans:
                 return TriggerRefusal.OUTER_VLAN_FULL
             # The bucket may allow more VLANs per second than the machine can create.
-            if len(self._waiting.get(vlan.outer, ())) >= self._max_burst:
+            if len(self._waiting_vlans.get(vlan.outer, ())) >= self._max_burst:
                 return TriggerRefusal.OUTER_VLAN_RATE_LIMITED
             # Before the common bucket: a flood in one outer VLAN must leave tokens for the other outer VLANs.
             if not self._get_bucket(vlan.outer, now).take(now):
                 return TriggerRefusal.OUTER_VLAN_RATE_LIMITED
-        if not self._bucket.take(now):
+        if not self._common_bucket.take(now):
             return TriggerRefusal.RATE_LIMITED
         self._add(vlan, trigger.type, VlanState.MAKING)
-        self._waiting.setdefault(vlan.outer, deque()).append(vlan)
+        self._waiting_vlans.setdefault(vlan.outer, deque()).append(vlan)
         return vlan
 
     def _has_profile(self, managed: ManagedVlan) -> bool:
@@ -329,31 +329,31 @@ class Admission:
         return profile is not None and get_session_type(profile) == managed.type
 
     def _is_expired(self, managed: ManagedVlan, now: float, is_short: bool) -> bool:
-        idle = now - managed.used_at
+        idle = now - managed.last_used_at
         if not self._has_profile(managed):
             return True
-        if is_short and not managed.had_session and idle >= _SIGN_ON_SECONDS:
+        if is_short and not managed.had_session and idle >= _MAX_SIGN_ON_SECONDS:
             return True
-        timeout = max(_SIGN_ON_SECONDS, self._demux.idle_timeout)
-        is_silent = now - managed.heard_at >= _SIGN_ON_SECONDS
-        return idle >= timeout + _SIGN_ON_SECONDS or (idle >= timeout and is_silent)
+        timeout = max(_MAX_SIGN_ON_SECONDS, self._demux.idle_timeout)
+        is_silent = now - managed.last_trigger_at >= _MAX_SIGN_ON_SECONDS
+        return idle >= timeout + _MAX_SIGN_ON_SECONDS or (idle >= timeout and is_silent)
 
     def _get_bucket(self, outer: OuterVlan, now: float) -> TokenBucket:
-        if outer not in self._buckets:
-            rate = self._demux.rate_limits.vlans_per_second * self._share
-            self._buckets[outer] = TokenBucket(rate, self._max_burst, now)
-        return self._buckets[outer]
+        if outer not in self._bucket_of_outer_vlan:
+            rate = self._demux.rate_limits.vlans_per_second * self._outer_vlan_share
+            self._bucket_of_outer_vlan[outer] = TokenBucket(rate, self._max_burst, now)
+        return self._bucket_of_outer_vlan[outer]
 
     def _add(
         self, vlan: AccessVlan, type: SessionType, state: VlanState, *, had_session: bool = False
     ) -> None:
         now = self._clock()
         self._vlans[vlan] = ManagedVlan(vlan, type, state, now, now, now, had_session)
-        self._numbers[vlan.outer] += 1
+        self._vlan_counts[vlan.outer] += 1
 
     def _update(self, vlan: AccessVlan, **changes: Any) -> ManagedVlan:
-        changed = self._vlans[vlan] = replace(self._vlans[vlan], **changes)
-        return changed
+        managed = self._vlans[vlan] = replace(self._vlans[vlan], **changes)
+        return managed
 
 
 class VlanProfiles:
@@ -363,22 +363,22 @@ class VlanProfiles:
     def __init__(self, demux: Demux) -> None:
         self._trunks = frozenset(demux.trunks)
         # By outer VLAN id, None for one tag. The profiles of a list do not overlap.
-        self._by_outer: dict[int | None, list[VlanProfile]] = {}
+        self._profiles_of_outer_id: dict[int | None, list[VlanProfile]] = {}
         for profile in sorted(demux.vlan_profiles, key=_get_first_id):
             outer = profile.outer_vlan_range
             for id in (None,) if outer is None else range(outer.first, outer.last + 1):
-                self._by_outer.setdefault(id, []).append(profile)
+                self._profiles_of_outer_id.setdefault(id, []).append(profile)
         #: Number of outer VLANs that may have subscribers. VLANs with one tag on a trunk count as one.
-        self.outer_vlans = len(self._trunks) * len(self._by_outer)
+        self.outer_vlan_count = len(self._trunks) * len(self._profiles_of_outer_id)
 
     def find(self, vlan: AccessVlan) -> VlanProfile | None:
         """Return the profile of a VLAN; None for a VLAN without a profile or outside `demux.trunks`."""
-        profiles = self._by_outer.get(vlan.outer_vlan_id)
+        profiles = self._profiles_of_outer_id.get(vlan.outer_vlan_id)
         if profiles is None or vlan.trunk not in self._trunks:
             return None
-        at = bisect_right(profiles, vlan.vlan_id, key=_get_first_id)
-        profile = profiles[at - 1]
-        return profile if at and vlan.vlan_id <= profile.vlan_range.last else None
+        position = bisect_right(profiles, vlan.vlan_id, key=_get_first_id)
+        profile = profiles[position - 1]
+        return profile if position and vlan.vlan_id <= profile.vlan_range.last else None
 
 
 def _get_first_id(profile: VlanProfile) -> int:

@@ -22,14 +22,14 @@ from typing import Final
 
 from gateway_contract.core.network import VlanProtocol
 from gateway_contract.core.sessions import SessionType
-from gateway_core.gateways.linux.kernel.links import VLAN_PROTOCOLS
-from gateway_core.gateways.linux.threads import Crew
+from gateway_core.gateways.linux.kernel.links import VLAN_PROTOCOL_OF_ETHERTYPE
+from gateway_core.gateways.linux.threads import ThreadGroup
 
 #: Frames in one batch, and the pause after a full batch: limits the processor time of a flood.
 _MAX_FRAMES_PER_BATCH = 256
 _PAUSE_SECONDS = 0.01
 #: Receive buffer, enough for a burst of 10,000 to 20,000 frames on a trunk. The kernel doubles the number.
-_BUFFER_BYTES = 8 << 20
+_RECEIVE_BUFFER_BYTES = 8 << 20
 #: Seconds between two attempts to listen on a trunk that is missing or down.
 _RETRY_SECONDS = 1.0
 
@@ -38,8 +38,8 @@ _ETH_P_ALL = 3
 _SOL_PACKET = 263
 _PACKET_ADD_MEMBERSHIP, _PACKET_STATISTICS, _PACKET_AUXDATA, _PACKET_IGNORE_OUTGOING = 1, 6, 8, 23
 _PACKET_MR_PROMISC = 1
-_MEMBERSHIP = struct.Struct("@iHH8x")
-_STATISTICS = struct.Struct("@II")
+_MEMBERSHIP_STRUCT = struct.Struct("@iHH8x")
+_STATISTICS_STRUCT = struct.Struct("@II")
 _SO_RCVBUFFORCE = 33
 
 #: Maximum length of a first frame: an Ethernet frame has 1,518 bytes, and the kernel has removed the outer
@@ -47,12 +47,12 @@ _SO_RCVBUFFORCE = 33
 MAX_FRAME_BYTES: Final = 1536
 
 # struct tpacket_auxdata (linux/if_packet.h): status, lengths, offsets, TCI and type of the outer tag.
-_AUXDATA = struct.Struct("=I12xHH")
-_ANCILLARY_BYTES = socket.CMSG_SPACE(_AUXDATA.size)
-_TAG_AND_TYPE_ARE_VALID = 1 << 4 | 1 << 6
+_AUXDATA_STRUCT = struct.Struct("=I12xHH")
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_AUXDATA_STRUCT.size)
+_TAG_AND_TYPE_VALID_BITS = 1 << 4 | 1 << 6
 
-_ETHERNET_HEADER = struct.Struct("!6s6sH")
-_INNER_TAG = struct.Struct("!HH")
+_ETHERNET_HEADER_STRUCT = struct.Struct("!6s6sH")
+_INNER_TAG_STRUCT = struct.Struct("!HH")
 _DHCP_COOKIE = b"\x63\x82\x53\x63"
 
 _log = logging.getLogger(__name__)
@@ -73,19 +73,19 @@ class Trigger:
 def parse_trigger(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
     """Parse a frame that a packet socket received (packet(7)). Return None if the frame is no trigger.
     `auxdata` is the PACKET_AUXDATA of the frame and contains the outer tag; an inner tag is in the frame."""
-    if len(auxdata) < _AUXDATA.size or len(frame) < _ETHERNET_HEADER.size:
+    if len(auxdata) < _AUXDATA_STRUCT.size or len(frame) < _ETHERNET_HEADER_STRUCT.size:
         return None
-    status, tci, tag_type = _AUXDATA.unpack_from(auxdata)
-    protocol = VLAN_PROTOCOLS.get(tag_type)
-    if protocol is None or status & _TAG_AND_TYPE_ARE_VALID != _TAG_AND_TYPE_ARE_VALID:
+    status, tci, tag_type = _AUXDATA_STRUCT.unpack_from(auxdata)
+    protocol = VLAN_PROTOCOL_OF_ETHERTYPE.get(tag_type)
+    if protocol is None or status & _TAG_AND_TYPE_VALID_BITS != _TAG_AND_TYPE_VALID_BITS:
         return None
-    outer, vlan, payload = None, tci & 0xFFF, _ETHERNET_HEADER.size
-    destination, source, ethertype = _ETHERNET_HEADER.unpack_from(frame)
+    outer, vlan, payload = None, tci & 0xFFF, _ETHERNET_HEADER_STRUCT.size
+    destination, source, ethertype = _ETHERNET_HEADER_STRUCT.unpack_from(frame)
     if ethertype == 0x8100:
-        if len(frame) < payload + _INNER_TAG.size:
+        if len(frame) < payload + _INNER_TAG_STRUCT.size:
             return None
-        inner, ethertype = _INNER_TAG.unpack_from(frame, payload)
-        outer, vlan, payload = vlan, inner & 0xFFF, payload + _INNER_TAG.size
+        inner, ethertype = _INNER_TAG_STRUCT.unpack_from(frame, payload)
+        outer, vlan, payload = vlan, inner & 0xFFF, payload + _INNER_TAG_STRUCT.size
     # 0 is a priority tag, without a VLAN; 4095 is reserved (IEEE 802.1Q table 9-2).
     if not 0 < vlan < 0xFFF or (outer is not None and not 0 < outer < 0xFFF):
         return None
@@ -141,15 +141,15 @@ _MESSAGE_TYPE, _SERVER_IDENTIFIER = 53, 54
 
 def _find_option(options: bytes, code: int) -> bytes | None:
     """Return the value of the first DHCP option with this code (RFC 2132 section 2); None without one."""
-    at = 0
-    while at + 1 < len(options) and options[at] != 255:
-        if options[at] == 0:
-            at += 1
+    offset = 0
+    while offset + 1 < len(options) and options[offset] != 255:
+        if options[offset] == 0:
+            offset += 1
             continue
-        after = at + 2 + options[at + 1]
-        if options[at] == code:
-            return options[at + 2 : after]
-        at = after
+        next_offset = offset + 2 + options[offset + 1]
+        if options[offset] == code:
+            return options[offset + 2 : next_offset]
+        offset = next_offset
     return None
 
 
@@ -184,7 +184,7 @@ _Instruction = tuple[int, int] | tuple[int, int, str | None, str | None]
 #: Labels and instructions. An instruction is a code and k, and for a jump the labels of the targets if the
 #: condition is true and if the condition is false; None is the next instruction. A load beyond the end of the
 #: frame drops the frame.
-_PROGRAM: Final[tuple[str | _Instruction, ...]] = (
+_FILTER_PROGRAM: Final[tuple[str | _Instruction, ...]] = (
     (_LD, _VLAN_TAG_PRESENT),
     (_JEQ, 1, None, _DROP),  # tagged
     (_LD, _PACKET_TYPE),
@@ -239,36 +239,39 @@ _PROGRAM: Final[tuple[str | _Instruction, ...]] = (
 )
 
 
-def _assemble() -> Iterator[bytes]:
-    """Yield the instructions of _PROGRAM as struct sock_filter. The offset of a jump is relative to the next
-    instruction."""
+def _assemble_filter() -> Iterator[bytes]:
+    """Yield the instructions of _FILTER_PROGRAM as struct sock_filter. The offset of a jump is relative to
+    the next instruction."""
     instructions: list[_Instruction] = []
     offset_of_label: dict[str, int] = {}
-    for line in _PROGRAM:
+    for line in _FILTER_PROGRAM:
         if isinstance(line, str):
             offset_of_label[line] = len(instructions)
         else:
             instructions.append(line)
-    for at, (code, k, *targets) in enumerate(instructions):
-        offsets = [0 if target is None else offset_of_label[target] - at - 1 for target in targets] or [0, 0]
+    for position, (code, k, *targets) in enumerate(instructions):
+        offsets = [0 if target is None else offset_of_label[target] - position - 1 for target in targets] or [
+            0,
+            0,
+        ]
         yield struct.pack("=HBBI", code, *offsets, k)
 
 
-_FILTER = b"".join(_assemble())
+_FILTER_BYTES = b"".join(_assemble_filter())
 
 
 def attach_filter(packets: socket.socket) -> None:
     """Attach a BPF filter that drops all frames except first frames (socket(7), SO_ATTACH_FILTER). Raises
     OSError."""
     # struct sock_fprog: the number of instructions, and a pointer, which the kernel follows in this call.
-    program = ctypes.create_string_buffer(_FILTER, len(_FILTER))
-    program_pointer = struct.pack("@HP", len(_FILTER) // 8, ctypes.addressof(program))
+    program = ctypes.create_string_buffer(_FILTER_BYTES, len(_FILTER_BYTES))
+    program_pointer = struct.pack("@HP", len(_FILTER_BYTES) // 8, ctypes.addressof(program))
     packets.setsockopt(socket.SOL_SOCKET, 26, program_pointer)
 
 
 class Listener:
-    """Listener for first frames on a trunk, on a thread of the `crew`, until `stop`. If the trunk disappears
-    or goes down, the thread tries again until the trunk is back.
+    """Listener for first frames on a trunk, on a thread of the `thread_group`, until `stop`. If the trunk
+    disappears or goes down, the thread tries again until the trunk is back.
 
     The thread calls `handle_triggers` with the triggers of a batch, and with the number of frames that the
     kernel dropped since the previous batch. It calls `handle_trunk_change` with the name of the trunk when
@@ -280,21 +283,21 @@ class Listener:
         trunk: str,
         handle_triggers: Callable[[list[Trigger], int], None],
         handle_trunk_change: Callable[[str], None],
-        crew: Crew,
+        thread_group: ThreadGroup,
     ) -> None:
         self._trunk = trunk
         self._handle_triggers = handle_triggers
         self._handle_trunk_change = handle_trunk_change
-        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+        self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._stop_poll = select.poll()
-        self._stop_poll.register(self._stop, select.POLLIN)
-        self._thread = crew.start(self._listen, f"demux {trunk}")
+        self._stop_poll.register(self._stop_fd, select.POLLIN)
+        self._thread = thread_group.start(self._listen, f"demux {trunk}")
 
     def stop(self) -> None:
         """Stop the thread, and wait for its end."""
-        os.eventfd_write(self._stop, 1)
+        os.eventfd_write(self._stop_fd, 1)
         self._thread.join()
-        os.close(self._stop)
+        os.close(self._stop_fd)
 
     def _listen(self) -> None:
         logged_reason = ""
@@ -325,15 +328,15 @@ class Listener:
         """Receive frames and handle the triggers of each batch until `stop`. Raises OSError."""
         ready = select.poll()
         ready.register(packets, select.POLLIN)
-        ready.register(self._stop, select.POLLIN)
+        ready.register(self._stop_fd, select.POLLIN)
         pause = 0.0
         while not self._is_stopped(pause):
             ready.poll()
             batch = list(self._read_batch(packets))
             triggers = [trigger for trigger in batch if trigger is not None]
             # Reading the statistics resets the kernel's counters.
-            _, drop_count = _STATISTICS.unpack(
-                packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size)
+            _, drop_count = _STATISTICS_STRUCT.unpack(
+                packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS_STRUCT.size)
             )
             if triggers or drop_count:
                 self._handle_triggers(triggers, drop_count)
@@ -363,10 +366,10 @@ def _open_socket(trunk: str) -> socket.socket:
         packets.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         # Otherwise the kernel would copy each packet to a subscriber for this socket.
         packets.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
-        packets.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+        packets.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
         packets.bind((trunk, _ETH_P_ALL))
         # A network card may drop frames of VLANs without a device, and of groups that no program has joined.
-        membership = _MEMBERSHIP.pack(socket.if_nametoindex(trunk), _PACKET_MR_PROMISC, 0)
+        membership = _MEMBERSHIP_STRUCT.pack(socket.if_nametoindex(trunk), _PACKET_MR_PROMISC, 0)
         packets.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
         if code := packets.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise OSError(code, os.strerror(code))

@@ -33,38 +33,38 @@ class VlanDevices:
         # Held during changes: a new VLAN could need an outer device that another thread removes.
         self._lock = threading.Lock()
         #: Interface index of each trunk at the time when it was set up, by the name of the trunk.
-        self._raised: dict[str, int] = {}
+        self._index_of_trunk: dict[str, int] = {}
 
     def find_vlans(self, trunk: str) -> list[AccessVlan]:
         """Return the VLANs on a trunk that have a device with the gateway's name for the VLAN."""
-        found = _identify_vlans(self._reader.read_links())
-        return [vlan for _, vlan in found if vlan.trunk == trunk]
+        links_and_vlans = _identify_vlans(self._reader.read_links())
+        return [vlan for _, vlan in links_and_vlans if vlan.trunk == trunk]
 
     def find_former_vlans(self) -> list[AccessVlan]:
         """Return the VLANs on all trunks whose devices the gateway created, also before a restart of the
         core. A device whose name is valid for two trunks is returned as a VLAN of each trunk."""
-        found = _identify_vlans(self._reader.read_links())
-        return [vlan for link, vlan in found if link.group == SUBSCRIBER_GROUP]
+        links_and_vlans = _identify_vlans(self._reader.read_links())
+        return [vlan for link, vlan in links_and_vlans if link.group == SUBSCRIBER_GROUP]
 
-    def raise_trunk(self, trunk: str) -> bool:
+    def set_trunk_up(self, trunk: str) -> bool:
         """Set a trunk up. Return False if the trunk was already up. Raises NoDevice if the trunk does not
         exist."""
         link = self._reader.find_link(trunk)
         if not link.is_up:
             change(f"set {trunk} up", links.set_up(link.index))
-        self._raised[trunk] = link.index
+        self._index_of_trunk[trunk] = link.index
         return not link.is_up
 
-    def lower_trunk(self, trunk: str) -> None:
-        """Set a trunk down again, to undo `raise_trunk`. Raises NoDevice if the trunk does not exist."""
-        self._raised.pop(trunk, None)
+    def set_trunk_down(self, trunk: str) -> None:
+        """Set a trunk down again, to undo `set_trunk_up`. Raises NoDevice if the trunk does not exist."""
+        self._index_of_trunk.pop(trunk, None)
         change(f"set {trunk} down", links.set_down(self._reader.find_link(trunk).index))
 
-    def raise_new_trunk(self, trunk: str) -> None:
-        """Set a trunk up if its device appeared after the last `raise_trunk`. A missing trunk is ignored."""
+    def set_new_trunk_up(self, trunk: str) -> None:
+        """Set a trunk up if its device appeared after the last `set_trunk_up`. A missing trunk is ignored."""
         with suppress(NoDevice):
-            if self._reader.find_link(trunk).index != self._raised.get(trunk):
-                self.raise_trunk(trunk)
+            if self._reader.find_link(trunk).index != self._index_of_trunk.get(trunk):
+                self.set_trunk_up(trunk)
 
     def make(self, vlan: AccessVlan, *, is_own: bool = True) -> None:
         """Create the device of a VLAN, and for two tags the outer device, and set them up. Existing devices
@@ -76,47 +76,60 @@ class VlanDevices:
             if vlan.outer_vlan_id is not None:
                 # An operator may have made the outer device, with another name.
                 tag = VlanTag(VlanProtocol.DOT1AD, vlan.outer_vlan_id)
-                parent = self._provide(step, make_outer_name(vlan.trunk, tag.id), parent, tag, group)
-            made = self._provide(step, vlan.name, parent, VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id), group)
-            if made.name != vlan.name:
-                raise KernelError(step, f"{made.name} has its tags")
+                parent = self._ensure_device(step, make_outer_name(vlan.trunk, tag.id), parent, tag, group)
+            device = self._ensure_device(
+                step, vlan.name, parent, VlanTag(VlanProtocol.DOT1Q, vlan.vlan_id), group
+            )
+            if device.name != vlan.name:
+                raise KernelError(step, f"{device.name} has its tags")
 
     def remove(self, vlans: Sequence[AccessVlan]) -> None:
         """Remove the devices of VLANs, and the gateway's outer devices that have no VLAN left. Missing
         devices are ignored."""
         with self._lock:
-            present, wanted = self._reader.read_links(), set(vlans)
-            going = {link.index: link for link, vlan in _identify_vlans(present) if vlan in wanted}
+            links_by_index, vlan_set = self._reader.read_links(), set(vlans)
+            outgoing_links = {
+                link.index: link for link, vlan in _identify_vlans(links_by_index) if vlan in vlan_set
+            }
             trunks = {vlan.trunk for vlan in vlans if vlan.outer_vlan_id is not None}
-            carrying = {link.parent for link in present.values() if link.index not in going}
-            outer = [link for link in present.values() if _is_outer_device(link, present, trunks)]
-            _remove_links([*going.values(), *(link for link in outer if link.index not in carrying)])
+            parents_in_use = {
+                link.parent for link in links_by_index.values() if link.index not in outgoing_links
+            }
+            outer_links = [
+                link for link in links_by_index.values() if _is_outer_device(link, links_by_index, trunks)
+            ]
+            _remove_links(
+                [
+                    *outgoing_links.values(),
+                    *(link for link in outer_links if link.index not in parents_in_use),
+                ]
+            )
 
-    def _provide(self, step: str, name: str, parent: Link, tag: VlanTag, group: int) -> Link:
+    def _ensure_device(self, step: str, name: str, parent: Link, tag: VlanTag, group: int) -> Link:
         """Return the device with a tag on a parent, and set the device up. Create a missing device with this
         name and group."""
         # The search by name comes first: its cost does not depend on the number of devices.
-        (found,) = self._reader.find_links([name])
-        if found is None or not _has_tag(found, parent, tag):
+        (device,) = self._reader.find_links([name])
+        if device is None or not _has_tag(device, parent, tag):
             addition = links.add_vlan(name, parent.index, tag, group)
             if any(change(step, addition, accept={errno.EEXIST})):
                 return self._reader.find_link(name)
             with_tag = (link for link in self._reader.read_links().values() if _has_tag(link, parent, tag))
-            found = next(with_tag, None)
-        if found is None:
+            device = next(with_tag, None)
+        if device is None:
             raise KernelError(f"make {name}", "another device has the name")
-        if not found.is_up:
-            change(step, links.set_up(found.index))
-        return found
+        if not device.is_up:
+            change(step, links.set_up(device.index))
+        return device
 
 
-def _remove_links(going: Sequence[Link]) -> None:
+def _remove_links(outgoing_links: Sequence[Link]) -> None:
     """Remove links in one step, because the kernel waits for all processors at each removal."""
-    if going:
+    if outgoing_links:
         step = "remove VLANs"
         # Each call uses another group: after a failure, links stay in the group, and may be used again later.
-        group = _OUTGOING_GROUP + going[0].index
-        change(step, *(links.set_group(link.index, group) for link in going), accept=_GONE_CODES)
+        group = _OUTGOING_GROUP + outgoing_links[0].index
+        change(step, *(links.set_group(link.index, group) for link in outgoing_links), accept=_GONE_CODES)
         change(step, links.delete_group(group), accept={errno.ENODEV})
 
 
@@ -124,29 +137,29 @@ def _has_tag(link: Link, parent: Link, tag: VlanTag) -> bool:
     return link.parent == parent.index and link.vlan == tag
 
 
-def _is_outer_device(link: Link, present: Mapping[int, Link], trunks: Container[str]) -> bool:
+def _is_outer_device(link: Link, links_by_index: Mapping[int, Link], trunks: Container[str]) -> bool:
     """Return True if a link has the name and the tag of an outer device of the gateway on these trunks."""
-    tag, trunk = link.vlan, present.get(link.parent or 0)
+    tag, trunk = link.vlan, links_by_index.get(link.parent or 0)
     if tag is None or trunk is None or trunk.name not in trunks:
         return False
     return tag.protocol == VlanProtocol.DOT1AD and link.name == make_outer_name(trunk.name, tag.id)
 
 
-def _identify_vlans(present: Mapping[int, Link]) -> Iterator[tuple[Link, AccessVlan]]:
+def _identify_vlans(links_by_index: Mapping[int, Link]) -> Iterator[tuple[Link, AccessVlan]]:
     """Yield the links that have the name and the tags of a VLAN, each with its VLAN. The trunk of a VLAN may
     be a VLAN device itself: a link that is valid for two trunks is yielded with the VLAN of each trunk."""
-    for link in present.values():
-        parent = present.get(link.parent or 0)
+    for link in links_by_index.values():
+        parent = links_by_index.get(link.parent or 0)
         if link.vlan is None or link.vlan.protocol != VlanProtocol.DOT1Q or parent is None:
             continue
         vlans = [AccessVlan(parent.name, None, link.vlan.id)]
-        trunk = present.get(parent.parent or 0)
+        trunk = links_by_index.get(parent.parent or 0)
         if trunk is not None and parent.vlan is not None and parent.vlan.protocol == VlanProtocol.DOT1AD:
             vlans.append(AccessVlan(trunk.name, parent.vlan.id, link.vlan.id))
         yield from ((link, vlan) for vlan in vlans if vlan.name == link.name)
 
 
-class VlanServing:
+class VlanService:
     """Service of VLANs by the sources of the session types. `addresses` returns the gateway's own addresses
     for subscribers."""
 
@@ -158,7 +171,7 @@ class VlanServing:
     ) -> None:
         self._sources = sources
         self._reader = reader
-        self._addresses = addresses
+        self._list_addresses = addresses
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """Tell the source of a session type to serve VLANs. For DHCP, first add the gateway's addresses and
@@ -173,7 +186,7 @@ class VlanServing:
                 # A DHCP server offers addresses only on a link with an address of the gateway. With prefix
                 # length 32, many links can have the same address. An address of a former
                 # `cgnat.source_range` stays: subscribers use the address until they renew their lease.
-                for address in self._addresses():
+                for address in self._list_addresses():
                     step = f"add {address} to {interface}"
                     change(step, links.add_address(index, address), accept={errno.EEXIST})
                 # Subscribers have the netmask of the whole range, and send ARP requests for each other. The
@@ -185,10 +198,10 @@ class VlanServing:
         """Tell all sources to release a VLAN. Raises SourceUnavailable if a source of these session types
         does not reply. The other sources, which may have served the VLAN under an earlier configuration, are
         not required to reply."""
-        needed = {self._sources.get(type) for type in types}
+        required_sources = {self._sources.get(type) for type in types}
         for source in dict.fromkeys(self._sources.values()):
             try:
                 source.release(interface)
             except SourceUnavailable:
-                if source in needed:
+                if source in required_sources:
                     raise

@@ -19,18 +19,18 @@ from gateway_core.gateways.linux.kernel.netlink import KernelChange, MalformedMe
 OWN_PROTOCOL = 140
 MAIN_TABLE = rt.RT_TABLE_MAIN
 
-_FAMILY = struct.Struct("=H")
+_FAMILY_STRUCT = struct.Struct("=H")
 _WORST_METRIC = 0xFFFFFFFF
 #: Tables below this number fit into the one-byte field of the header.
-_HEADER_TABLES = 256
+_HEADER_TABLE_COUNT = 256
 # Names that `ip route` of iproute2 6.1 prints.
-_PROTOCOLS = {
+_PROTOCOL_NAMES = {
     0: "unspec", 1: "redirect", 2: "kernel", 3: "boot", 4: "static", 8: "gated", 9: "ra", 10: "mrt",
     11: "zebra", 12: "bird", 13: "dnrouted", 14: "xorp", 15: "ntk", 16: "dhcp", 18: "keepalived",
     42: "babel", 84: "ovn", 99: "openr", 186: "bgp", 187: "isis", 188: "ospf", 189: "rip", 192: "eigrp",
 }  # fmt: skip
-_SCOPES = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
-_TYPES = ("none", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable",
+_SCOPE_NAMES = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
+_TYPE_NAMES = ("none", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable",
           "prohibit", "throw", "nat", "xresolve")  # fmt: skip
 
 
@@ -73,7 +73,7 @@ class FibEntry(NamedTuple):
     is_unreachable: bool = False
 
 
-class Rule(Record, frozen=True):
+class PolicyRule(Record, frozen=True):
     """IPv4 policy rule for packets from the network `source` that arrive on the device `iif`. None matches
     any network, or any device."""
 
@@ -87,63 +87,65 @@ class Rule(Record, frozen=True):
 def parse_route(body: bytes) -> RouteEntry:
     """Parse an RTM_NEWROUTE message into a route. Raises MalformedMessage."""
     family, length, _, _, table, protocol, scope, type, _ = nl.unpack(rt.RTMSG, body)
-    found = nl.split_attributes(body, rt.RTMSG.size)
+    attributes = nl.split_attributes(body, rt.RTMSG.size)
     if family not in nl.ADDRESS_BYTES or length > 8 * nl.ADDRESS_BYTES[family]:
         raise MalformedMessage("a route has no family, or a prefix that is too long")
-    destination = nl.parse_address(family, found.get(rt.RTA_DST, bytes(nl.ADDRESS_BYTES[family])))
+    destination = nl.parse_address(family, attributes.get(rt.RTA_DST, bytes(nl.ADDRESS_BYTES[family])))
     return RouteEntry(
-        table=_parse_table(table, found.get(rt.RTA_TABLE)),
+        table=_parse_table(table, attributes.get(rt.RTA_TABLE)),
         destination=f"{destination}/{length}",
-        next_hops=_parse_next_hops(family, found),
-        protocol=_PROTOCOLS.get(protocol) or str(protocol),
-        scope=_SCOPES.get(scope) or str(scope),
-        type=_TYPES[type] if type < len(_TYPES) else str(type),
-        metric=nl.parse_u32(found.get(rt.RTA_PRIORITY)),
-        source=nl.parse_address(family, found[rt.RTA_PREFSRC]) if rt.RTA_PREFSRC in found else None,
+        next_hops=_parse_next_hops(family, attributes),
+        protocol=_PROTOCOL_NAMES.get(protocol) or str(protocol),
+        scope=_SCOPE_NAMES.get(scope) or str(scope),
+        type=_TYPE_NAMES[type] if type < len(_TYPE_NAMES) else str(type),
+        metric=nl.parse_u32(attributes.get(rt.RTA_PRIORITY)),
+        source=nl.parse_address(family, attributes[rt.RTA_PREFSRC]) if rt.RTA_PREFSRC in attributes else None,
     )
 
 
 def parse_fib_entry(body: bytes) -> FibEntry:
     """Parse an RTM_NEWROUTE message into a FIB entry. Raises MalformedMessage."""
     family, length, _, _, table, _, _, type, _ = nl.unpack(rt.RTMSG, body)
-    found = nl.split_attributes(body, rt.RTMSG.size)
+    attributes = nl.split_attributes(body, rt.RTMSG.size)
     if family not in nl.ADDRESS_BYTES:
         raise MalformedMessage("a route has no family")
     return FibEntry(
-        table=_parse_table(table, found.get(rt.RTA_TABLE)),
-        destination=found.get(rt.RTA_DST) or bytes(nl.ADDRESS_BYTES[family]),
+        table=_parse_table(table, attributes.get(rt.RTA_TABLE)),
+        destination=attributes.get(rt.RTA_DST) or bytes(nl.ADDRESS_BYTES[family]),
         length=length,
         # The kernel gives the loopback device for an unreachable IPv6 route.
-        ifindex=0 if type == rt.RTN_UNREACHABLE else nl.parse_u32(found.get(rt.RTA_OIF)) or 0,
-        gateway=found.get(rt.RTA_GATEWAY),
-        source=found.get(rt.RTA_PREFSRC),
+        ifindex=0 if type == rt.RTN_UNREACHABLE else nl.parse_u32(attributes.get(rt.RTA_OIF)) or 0,
+        gateway=attributes.get(rt.RTA_GATEWAY),
+        source=attributes.get(rt.RTA_PREFSRC),
         is_unreachable=type == rt.RTN_UNREACHABLE,
     )
 
 
-def parse_rule(body: bytes) -> Rule:
+def parse_rule(body: bytes) -> PolicyRule:
     """Parse an RTM_NEWRULE message into a policy rule. Raises MalformedMessage."""
     _, _, length, _, table, *_ = nl.unpack(rt.RTMSG, body)
-    found = nl.split_attributes(body, rt.RTMSG.size)
-    return Rule(
-        priority=nl.parse_u32(found.get(rt.FRA_PRIORITY)) or 0,
-        table=_parse_table(table, found.get(rt.FRA_TABLE)),
-        source=f"{nl.parse_address(socket.AF_INET, found[rt.FRA_SRC])}/{length}"
-        if rt.FRA_SRC in found
+    attributes = nl.split_attributes(body, rt.RTMSG.size)
+    return PolicyRule(
+        priority=nl.parse_u32(attributes.get(rt.FRA_PRIORITY)) or 0,
+        table=_parse_table(table, attributes.get(rt.FRA_TABLE)),
+        source=f"{nl.parse_address(socket.AF_INET, attributes[rt.FRA_SRC])}/{length}"
+        if rt.FRA_SRC in attributes
         else None,
-        iif=nl.parse_text(found[rt.FRA_IIFNAME]) if rt.FRA_IIFNAME in found else None,
-        protocol=found.get(rt.FRA_PROTOCOL, b"\0")[0] if found.get(rt.FRA_PROTOCOL) else 0,
+        iif=nl.parse_text(attributes[rt.FRA_IIFNAME]) if rt.FRA_IIFNAME in attributes else None,
+        protocol=attributes.get(rt.FRA_PROTOCOL, b"\0")[0] if attributes.get(rt.FRA_PROTOCOL) else 0,
     )
 
 
 def add_route(route: FibEntry) -> KernelChange:
     """Add a route. EEXIST: the table already has a route to the destination with this metric."""
-    return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.EXCLUSIVE, _pack_route(route, _find_scope(route)))
+    return KernelChange(
+        rt.RTM_NEWROUTE, nl.CREATE | nl.EXCLUSIVE, _pack_route(route, _determine_scope(route))
+    )
 
 
 def replace_route(route: FibEntry) -> KernelChange:
     """Add a route, or replace the existing route to the same destination."""
-    return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.REPLACE, _pack_route(route, _find_scope(route)))
+    return KernelChange(rt.RTM_NEWROUTE, nl.CREATE | nl.REPLACE, _pack_route(route, _determine_scope(route)))
 
 
 def delete_route(route: FibEntry) -> KernelChange:
@@ -152,27 +154,27 @@ def delete_route(route: FibEntry) -> KernelChange:
     return KernelChange(rt.RTM_DELROUTE, 0, _pack_route(route, scope))
 
 
-def add_rule(rule: Rule) -> KernelChange:
+def add_rule(rule: PolicyRule) -> KernelChange:
     """Add a rule. EEXIST: the rule already exists."""
     return KernelChange(rt.RTM_NEWRULE, nl.CREATE | nl.EXCLUSIVE, _pack_rule(rule))
 
 
-def delete_rule(rule: Rule) -> KernelChange:
+def delete_rule(rule: PolicyRule) -> KernelChange:
     """Delete a rule. ENOENT: the rule does not exist."""
     return KernelChange(rt.RTM_DELRULE, 0, _pack_rule(rule))
 
 
-def _parse_table(short: int, attribute: bytes | None) -> int:
+def _parse_table(header_table: int, attribute: bytes | None) -> int:
     """Return the number of a table, from the attribute if the message has one. The header field `short` has
     one byte, too small for larger numbers."""
-    return short if attribute is None else nl.parse_u32(attribute) or 0
+    return header_table if attribute is None else nl.parse_u32(attribute) or 0
 
 
-def _parse_next_hops(family: int, found: dict[int, bytes]) -> tuple[NextHop, ...]:
-    if rt.RTA_MULTIPATH not in found:
-        hop = NextHop(_parse_gateway(family, found), nl.parse_u32(found.get(rt.RTA_OIF)))
+def _parse_next_hops(family: int, attributes: dict[int, bytes]) -> tuple[NextHop, ...]:
+    if rt.RTA_MULTIPATH not in attributes:
+        hop = NextHop(_parse_gateway(family, attributes), nl.parse_u32(attributes.get(rt.RTA_OIF)))
         return () if hop == NextHop(None, None) else (hop,)
-    hops, data, offset = [], found[rt.RTA_MULTIPATH], 0
+    hops, data, offset = [], attributes[rt.RTA_MULTIPATH], 0
     while offset < len(data):
         length, _, _, ifindex = nl.unpack(rt.RTNEXTHOP, data, offset)
         if not rt.RTNEXTHOP.size <= length <= len(data) - offset:
@@ -183,26 +185,26 @@ def _parse_next_hops(family: int, found: dict[int, bytes]) -> tuple[NextHop, ...
     return tuple(hops)
 
 
-def _parse_gateway(family: int, found: dict[int, bytes]) -> str | None:
-    if rt.RTA_GATEWAY in found:
-        return nl.parse_address(family, found[rt.RTA_GATEWAY])
-    if rt.RTA_VIA in found:
+def _parse_gateway(family: int, attributes: dict[int, bytes]) -> str | None:
+    if rt.RTA_GATEWAY in attributes:
+        return nl.parse_address(family, attributes[rt.RTA_GATEWAY])
+    if rt.RTA_VIA in attributes:
         # The gateway has another address family than the destination: IPv4 over IPv6 (RFC 5549).
-        via = found[rt.RTA_VIA]
-        return nl.parse_address(nl.unpack(_FAMILY, via)[0], via[_FAMILY.size :])
+        via = attributes[rt.RTA_VIA]
+        return nl.parse_address(nl.unpack(_FAMILY_STRUCT, via)[0], via[_FAMILY_STRUCT.size :])
     return None
 
 
-def _find_scope(route: FibEntry) -> int:
+def _determine_scope(route: FibEntry) -> int:
     is_on_link = len(route.destination) == 4 and route.gateway is None and not route.is_unreachable
     return rt.RT_SCOPE_LINK if is_on_link else rt.RT_SCOPE_UNIVERSE
 
 
 def _pack_route(route: FibEntry, scope: int) -> bytes:
     family = socket.AF_INET if len(route.destination) == 4 else socket.AF_INET6
-    short = route.table if route.table < _HEADER_TABLES else 0
+    header_table = route.table if route.table < _HEADER_TABLE_COUNT else 0
     type = rt.RTN_UNREACHABLE if route.is_unreachable else rt.RTN_UNICAST
-    body = rt.RTMSG.pack(family, route.length, 0, 0, short, OWN_PROTOCOL, scope, type, 0)
+    body = rt.RTMSG.pack(family, route.length, 0, 0, header_table, OWN_PROTOCOL, scope, type, 0)
     body += nl.pack_u32(rt.RTA_TABLE, route.table) + nl.pack_attribute(rt.RTA_DST, route.destination)
     if route.is_unreachable:
         body += nl.pack_u32(rt.RTA_PRIORITY, _WORST_METRIC)
@@ -215,11 +217,11 @@ def _pack_route(route: FibEntry, scope: int) -> bytes:
     return body
 
 
-def _pack_rule(rule: Rule) -> bytes:
+def _pack_rule(rule: PolicyRule) -> bytes:
     source = None if rule.source is None else IPv4Network(rule.source)
     length = source.prefixlen if source else 0
-    short = rule.table if rule.table < _HEADER_TABLES else 0
-    body = rt.RTMSG.pack(socket.AF_INET, 0, length, 0, short, 0, 0, rt.FR_ACT_TO_TBL, 0)
+    header_table = rule.table if rule.table < _HEADER_TABLE_COUNT else 0
+    body = rt.RTMSG.pack(socket.AF_INET, 0, length, 0, header_table, 0, 0, rt.FR_ACT_TO_TBL, 0)
     body += nl.pack_u32(rt.FRA_TABLE, rule.table) + nl.pack_u32(rt.FRA_PRIORITY, rule.priority)
     body += nl.pack_attribute(rt.FRA_PROTOCOL, bytes([rule.protocol]))
     if source is not None:

@@ -30,21 +30,21 @@ DEFAULT_GROUP = 0
 #: after 10,000 devices, 10,000 more took 154 s instead of 2 s. The MTU does not limit redirected packets.
 _IFB_MTU = 1279
 
-_U16 = struct.Struct("=H")
-_ETHERTYPE = struct.Struct("!H")
-_ETHERTYPES = {VlanProtocol.DOT1Q: rt.ETH_P_8021Q, VlanProtocol.DOT1AD: rt.ETH_P_8021AD}
-VLAN_PROTOCOLS = {ethertype: protocol for protocol, ethertype in _ETHERTYPES.items()}
+_U16_STRUCT = struct.Struct("=H")
+_ETHERTYPE_STRUCT = struct.Struct("!H")
+_ETHERTYPE_OF_PROTOCOL = {VlanProtocol.DOT1Q: rt.ETH_P_8021Q, VlanProtocol.DOT1AD: rt.ETH_P_8021AD}
+VLAN_PROTOCOL_OF_ETHERTYPE = {ethertype: protocol for protocol, ethertype in _ETHERTYPE_OF_PROTOCOL.items()}
 #: RFC 2863 ifOperStatus, in the kernel's order.
-_OPERSTATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
-_FAMILIES: dict[int, AddressFamily] = {
+_OPER_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
+_FAMILY_OF_NUMBER: dict[int, AddressFamily] = {
     socket.AF_INET: AddressFamily.INET,
     socket.AF_INET6: AddressFamily.INET6,
 }
 #: Neighbour tables (linux/neighbour.h). All network namespaces share the table of a family.
-_NEIGHBOUR_TABLES: dict[int, str] = {socket.AF_INET: "arp_cache", socket.AF_INET6: "ndisc_cache"}
+_NEIGHBOUR_TABLE_NAMES: dict[int, str] = {socket.AF_INET: "arp_cache", socket.AF_INET6: "ndisc_cache"}
 #: ioctl of netdevice(7) that returns the device name of an interface index.
 _SIOCGIFNAME = 0x8910
-_IFREQ = struct.Struct("16si20x")
+_IFREQ_STRUCT = struct.Struct("16si20x")
 
 
 class VlanTag(Record, frozen=True):
@@ -101,28 +101,30 @@ class Address(Record, frozen=True):
 def parse_link(body: bytes) -> Link:
     """Parse an RTM_NEWLINK message into a link. Raises MalformedMessage."""
     _, type, index, flags, _ = nl.unpack(rt.IFINFOMSG, body)
-    found = nl.split_attributes(body, rt.IFINFOMSG.size)
-    if rt.IFLA_IFNAME not in found:
+    attributes = nl.split_attributes(body, rt.IFINFOMSG.size)
+    if rt.IFLA_IFNAME not in attributes:
         raise MalformedMessage("a link has no name")
-    info = nl.split_attributes(found.get(rt.IFLA_LINKINFO, b""))
+    info = nl.split_attributes(attributes.get(rt.IFLA_LINKINFO, b""))
     kind = nl.parse_text(info[rt.IFLA_INFO_KIND]) if rt.IFLA_INFO_KIND in info else None
-    mac, operstate = found.get(rt.IFLA_ADDRESS, b""), found.get(rt.IFLA_OPERSTATE, b"\0")
+    mac, operstate = attributes.get(rt.IFLA_ADDRESS, b""), attributes.get(rt.IFLA_OPERSTATE, b"\0")
     # IFLA_LINK of a veth is the peer device, not a parent.
-    carried = kind != "veth" and rt.IFLA_LINK_NETNSID not in found
+    has_parent = kind != "veth" and rt.IFLA_LINK_NETNSID not in attributes
     return Link(
         index=index,
-        name=nl.parse_text(found[rt.IFLA_IFNAME]),
+        name=nl.parse_text(attributes[rt.IFLA_IFNAME]),
         kind=kind,
         mac_address=mac.hex(":") if len(mac) == 6 else None,
         has_ethernet_header=type == rt.ARPHRD_ETHER,
         admin_state=AdminState.UP if flags & rt.IFF_UP else AdminState.DOWN,
-        oper_state=_OPERSTATES[operstate[0]] if operstate and operstate[0] < len(_OPERSTATES) else "unknown",
-        mtu=nl.parse_u32(found.get(rt.IFLA_MTU)) or 0,
-        parent=(nl.parse_u32(found.get(rt.IFLA_LINK)) or None) if carried else None,
-        master=nl.parse_u32(found.get(rt.IFLA_MASTER)) or None,
+        oper_state=_OPER_STATES[operstate[0]]
+        if operstate and operstate[0] < len(_OPER_STATES)
+        else "unknown",
+        mtu=nl.parse_u32(attributes.get(rt.IFLA_MTU)) or 0,
+        parent=(nl.parse_u32(attributes.get(rt.IFLA_LINK)) or None) if has_parent else None,
+        master=nl.parse_u32(attributes.get(rt.IFLA_MASTER)) or None,
         vlan=_parse_tag(nl.split_attributes(info.get(rt.IFLA_INFO_DATA, b""))) if kind == "vlan" else None,
-        stats=_parse_stats(found.get(rt.IFLA_STATS64)),
-        group=nl.parse_u32(found.get(rt.IFLA_GROUP)) or 0,
+        stats=_parse_stats(attributes.get(rt.IFLA_STATS64)),
+        group=nl.parse_u32(attributes.get(rt.IFLA_GROUP)) or 0,
     )
 
 
@@ -142,46 +144,46 @@ def is_ifb(body: bytes) -> bool:
 def parse_address(body: bytes) -> Address:
     """Parse an RTM_NEWADDR message into an address. Raises MalformedMessage."""
     family, prefix_length, _, _, index = nl.unpack(rt.IFADDRMSG, body)
-    found = nl.split_attributes(body, rt.IFADDRMSG.size)
+    attributes = nl.split_attributes(body, rt.IFADDRMSG.size)
     # On a point-to-point link, IFA_ADDRESS is the peer's address.
-    own = found.get(rt.IFA_LOCAL, found.get(rt.IFA_ADDRESS))
-    if family not in _FAMILIES or own is None:
+    own_address = attributes.get(rt.IFA_LOCAL, attributes.get(rt.IFA_ADDRESS))
+    if family not in _FAMILY_OF_NUMBER or own_address is None:
         raise MalformedMessage("an address has no family or value")
     return Address(
         ifindex=index,
-        family=_FAMILIES[family],
-        address=nl.parse_address(family, own),
+        family=_FAMILY_OF_NUMBER[family],
+        address=nl.parse_address(family, own_address),
         prefix_length=prefix_length,
     )
 
 
 def parse_statistics(body: bytes) -> tuple[int, InterfaceStats]:
     """Parse an RTM_NEWSTATS message into the index and the counters of a device. Raises MalformedMessage."""
-    found = nl.split_attributes(body, rt.IF_STATS_MSG.size)
-    return nl.unpack(rt.IF_STATS_MSG, body)[2], _parse_stats(found.get(rt.IFLA_STATS_LINK_64))
+    attributes = nl.split_attributes(body, rt.IF_STATS_MSG.size)
+    return nl.unpack(rt.IF_STATS_MSG, body)[2], _parse_stats(attributes.get(rt.IFLA_STATS_LINK_64))
 
 
-def find_names(indexes: Iterable[int]) -> dict[int, str]:
+def find_device_names(indexes: Iterable[int]) -> dict[int, str]:
     """Return a map from interface index to device name. Devices that no longer exist are left out. Raises
     OSError."""
-    found = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as names:
+    name_of_index = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ioctl_socket:
         for index in indexes:
             try:
-                named = fcntl.ioctl(names, _SIOCGIFNAME, _IFREQ.pack(b"", index))
+                reply = fcntl.ioctl(ioctl_socket, _SIOCGIFNAME, _IFREQ_STRUCT.pack(b"", index))
             except OSError as error:
                 if error.errno not in {errno.ENODEV, errno.ENXIO}:
                     raise
             else:
-                found[index] = nl.parse_text(named[:16])
-    return found
+                name_of_index[index] = nl.parse_text(reply[:16])
+    return name_of_index
 
 
 def add_vlan(name: str, parent: int, tag: VlanTag, group: int) -> KernelChange:
     """Add a VLAN device on the parent device, and set the VLAN device up. EEXIST: the name or the tag is
     already used."""
-    ethertype = _ETHERTYPE.pack(_ETHERTYPES[tag.protocol])
-    data = nl.pack_attribute(rt.IFLA_VLAN_ID, _U16.pack(tag.id)) + nl.pack_attribute(
+    ethertype = _ETHERTYPE_STRUCT.pack(_ETHERTYPE_OF_PROTOCOL[tag.protocol])
+    data = nl.pack_attribute(rt.IFLA_VLAN_ID, _U16_STRUCT.pack(tag.id)) + nl.pack_attribute(
         rt.IFLA_VLAN_PROTOCOL, ethertype
     )
     info = nl.pack_text(rt.IFLA_INFO_KIND, "vlan") + nl.pack_attribute(rt.IFLA_INFO_DATA, data)
@@ -262,12 +264,12 @@ def _change_link(ifindex: int, attributes: bytes) -> KernelChange:
     return KernelChange(rt.RTM_SETLINK, 0, rt.IFINFOMSG.pack(0, 0, ifindex, 0, 0) + attributes)
 
 
-def _parse_tag(found: dict[int, bytes]) -> VlanTag:
-    (id,) = nl.unpack(_U16, found.get(rt.IFLA_VLAN_ID, b""))
-    (ethertype,) = nl.unpack(_ETHERTYPE, found.get(rt.IFLA_VLAN_PROTOCOL, b""))
-    if ethertype not in VLAN_PROTOCOLS:
+def _parse_tag(attributes: dict[int, bytes]) -> VlanTag:
+    (id,) = nl.unpack(_U16_STRUCT, attributes.get(rt.IFLA_VLAN_ID, b""))
+    (ethertype,) = nl.unpack(_ETHERTYPE_STRUCT, attributes.get(rt.IFLA_VLAN_PROTOCOL, b""))
+    if ethertype not in VLAN_PROTOCOL_OF_ETHERTYPE:
         raise MalformedMessage("a VLAN has an unknown protocol")
-    return VlanTag(VLAN_PROTOCOLS[ethertype], id)
+    return VlanTag(VLAN_PROTOCOL_OF_ETHERTYPE[ethertype], id)
 
 
 def _parse_stats(data: bytes | None) -> InterfaceStats:
@@ -289,24 +291,24 @@ def read_thresholds(family: int) -> tuple[int, ...] | None:
     removed within seconds. Above the third, no neighbour can be added. Return None if the kernel has no
     table for the family, as without IPv6. Raises KernelError.
     """
-    found = dump(
+    thresholds = dump(
         "read the neighbour tables", rt.RTM_GETNEIGHTBL, rt.NDTMSG.pack(family, 0), _parse_thresholds
     )
-    return next(filter(None, found), None)
+    return next(filter(None, thresholds), None)
 
 
-def raise_thresholds(neighbours: int) -> bool:
+def raise_thresholds(neighbour_count: int) -> bool:
     """Raise the thresholds of each neighbour table: the kernel then keeps `neighbours` entries, and allows
     four times as many. A higher existing threshold stays. Return False if no threshold was changed. Raises
     KernelError, with the code ENOENT outside the initial network namespace."""
     is_changed = False
-    wanted = (neighbours, 2 * neighbours, 4 * neighbours)
-    for family, name in _NEIGHBOUR_TABLES.items():
-        now = read_thresholds(family)
-        higher = now and tuple(map(max, now, wanted))
-        if higher and higher != now:
+    minimum = (neighbour_count, 2 * neighbour_count, 4 * neighbour_count)
+    for family, name in _NEIGHBOUR_TABLE_NAMES.items():
+        current = read_thresholds(family)
+        target = current and tuple(map(max, current, minimum))
+        if target and target != current:
             body = rt.NDTMSG.pack(family, 0) + nl.pack_text(rt.NDTA_NAME, name)
-            for number, value in enumerate(higher, rt.NDTA_THRESH1):
+            for number, value in enumerate(target, rt.NDTA_THRESH1):
                 body += nl.pack_u32(number, value)
             change("raise the thresholds of the neighbour tables", KernelChange(rt.RTM_SETNEIGHTBL, 0, body))
             is_changed = True
@@ -316,13 +318,13 @@ def raise_thresholds(neighbours: int) -> bool:
 def _parse_thresholds(body: bytes) -> tuple[int, ...] | None:
     """Parse an RTM_NEWNEIGHTBL message into the thresholds of the table; None if the message has only the
     settings of one device."""
-    found = nl.split_attributes(body, rt.NDTMSG.size)
-    values = [nl.parse_u32(found.get(number)) for number in range(rt.NDTA_THRESH1, rt.NDTA_THRESH1 + 3)]
-    known = tuple(value for value in values if value is not None)
-    return known if len(known) == len(values) else None
+    attributes = nl.split_attributes(body, rt.NDTMSG.size)
+    values = [nl.parse_u32(attributes.get(number)) for number in range(rt.NDTA_THRESH1, rt.NDTA_THRESH1 + 3)]
+    present_values = tuple(value for value in values if value is not None)
+    return present_values if len(present_values) == len(values) else None
 
 
-def is_device(name: str) -> bool:
+def has_device(name: str) -> bool:
     """Return True if the network namespace of the calling thread has a link with this name."""
     try:
         socket.if_nametoindex(name)

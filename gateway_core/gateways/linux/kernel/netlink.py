@@ -35,19 +35,19 @@ ADDRESS_BYTES: dict[int, int] = {socket.AF_INET: 4, socket.AF_INET6: 16}
 #: The kernel fills 32 KiB at most, unless one message is larger.
 MAX_DATAGRAM_BYTES = 1 << 18
 
-_HEADER = struct.Struct("=IHHII")
-_ATTRIBUTE = struct.Struct("=HH")
+_HEADER_STRUCT = struct.Struct("=IHHII")
+_ATTRIBUTE_STRUCT = struct.Struct("=HH")
 #: Mask of an attribute's type: without the flag bits for nested attributes and for network byte order.
 _TYPE_MASK = 0x3FFF
-_U32 = struct.Struct("=I")
-_CODE = struct.Struct("=i")
+_U32_STRUCT = struct.Struct("=I")
+_CODE_STRUCT = struct.Struct("=i")
 _SOL_NETLINK, _CAP_ACK, _STRICT = 270, 10, 12
 #: Attempts at a dump that is interrupted by changes.
-_DUMP_ATTEMPTS = 4
+_MAX_DUMP_ATTEMPTS = 4
 #: Maximum number of changes or queries in one datagram, so that the replies fit into the socket's buffer.
-_CHANGES_PER_DATAGRAM, _QUERIES_PER_DATAGRAM = 256, 64
+_MAX_CHANGES_PER_DATAGRAM, _MAX_QUERIES_PER_DATAGRAM = 256, 64
 #: The kernel doubles this number, and counts 768 bytes for each acknowledgement.
-_BUFFER_BYTES = 1 << 18
+_RECEIVE_BUFFER_BYTES = 1 << 18
 
 #: Type, flags, sequence number and body.
 Message = tuple[int, int, int, bytes]
@@ -89,17 +89,17 @@ class MalformedMessage(KernelError, UnreadableEntry):
 
 def pack_request(type: int, flags: int, sequence: int, body: bytes) -> bytes:
     """Return a netlink request: header and body."""
-    return _HEADER.pack(_HEADER.size + len(body), type, REQUEST | flags, sequence, 0) + body
+    return _HEADER_STRUCT.pack(_HEADER_STRUCT.size + len(body), type, REQUEST | flags, sequence, 0) + body
 
 
 def pack_attribute(type: int, value: bytes) -> bytes:
     """Return an attribute, padded to a multiple of four bytes."""
-    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), type) + value + bytes(-len(value) % 4)
+    return _ATTRIBUTE_STRUCT.pack(_ATTRIBUTE_STRUCT.size + len(value), type) + value + bytes(-len(value) % 4)
 
 
 def pack_u32(type: int, value: int) -> bytes:
     """Return an attribute with a 32-bit number."""
-    return pack_attribute(type, _U32.pack(value))
+    return pack_attribute(type, _U32_STRUCT.pack(value))
 
 
 def pack_text(type: int, value: str) -> bytes:
@@ -111,56 +111,56 @@ def split_messages(data: bytes) -> Iterator[Message]:
     """Yield the messages of one datagram. Raises MalformedMessage."""
     offset, end = 0, len(data)
     while offset < end:
-        if end - offset < _HEADER.size:
+        if end - offset < _HEADER_STRUCT.size:
             raise MalformedMessage("the header is cut off")
-        length, type, flags, sequence, _ = _HEADER.unpack_from(data, offset)
-        if not _HEADER.size <= length <= end - offset:
+        length, type, flags, sequence, _ = _HEADER_STRUCT.unpack_from(data, offset)
+        if not _HEADER_STRUCT.size <= length <= end - offset:
             raise MalformedMessage("the length is wrong")
-        yield type, flags, sequence, data[offset + _HEADER.size : offset + length]
+        yield type, flags, sequence, data[offset + _HEADER_STRUCT.size : offset + length]
         offset += (length + 3) & ~3
 
 
 def split_attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     """Return a map from attribute type to value, for the attributes from `offset` to the end of `data`. If
     several attributes have the same type, the last one counts. Raises MalformedMessage."""
-    found = {}
+    values = {}
     end = len(data)
-    unpack = _ATTRIBUTE.unpack_from
+    unpack = _ATTRIBUTE_STRUCT.unpack_from
     while offset < end:
         if end - offset < 4:
             raise MalformedMessage("an attribute is cut off")
         length, type = unpack(data, offset)
         if not 4 <= length <= end - offset:
             raise MalformedMessage("the length of an attribute is wrong")
-        found[type & _TYPE_MASK] = data[offset + 4 : offset + length]
+        values[type & _TYPE_MASK] = data[offset + 4 : offset + length]
         offset += (length + 3) & ~3
-    return found
+    return values
 
 
 def find_text(data: bytes, offset: int, type: int) -> str:
     """Return the text of the attribute with this type. The search is five times as fast as `split_attributes`
     when the attribute is the first. Raises MalformedMessage if the attribute is missing."""
-    if len(data) >= offset + _ATTRIBUTE.size:
-        length, first = _ATTRIBUTE.unpack_from(data, offset)
-        if first == type and length <= len(data) - offset:
-            return parse_text(data[offset + _ATTRIBUTE.size : offset + length])
-    found = split_attributes(data, offset)
-    if type not in found:
+    if len(data) >= offset + _ATTRIBUTE_STRUCT.size:
+        length, first_type = _ATTRIBUTE_STRUCT.unpack_from(data, offset)
+        if first_type == type and length <= len(data) - offset:
+            return parse_text(data[offset + _ATTRIBUTE_STRUCT.size : offset + length])
+    attributes = split_attributes(data, offset)
+    if type not in attributes:
         raise MalformedMessage("a link has no name, or a qdisc no kind")
-    return parse_text(found[type])
+    return parse_text(attributes[type])
 
 
-def unpack(form: struct.Struct, data: bytes, offset: int = 0) -> tuple[int, ...]:
-    """Return the numbers of the structure `form` at `offset`. Bytes after the structure are ignored: a later
-    kernel may have appended fields. Raises MalformedMessage."""
-    if len(data) - offset < form.size:
+def unpack(structure: struct.Struct, data: bytes, offset: int = 0) -> tuple[int, ...]:
+    """Return the numbers of a structure at `offset`. Bytes after the structure are ignored: a
+    later kernel may have appended fields. Raises MalformedMessage."""
+    if len(data) - offset < structure.size:
         raise MalformedMessage("a structure is cut off")
-    return form.unpack_from(data, offset)
+    return structure.unpack_from(data, offset)
 
 
 def parse_u32(data: bytes | None) -> int | None:
     """Return the 32-bit number of an attribute; None for an absent attribute."""
-    return None if data is None else unpack(_U32, data)[0]
+    return None if data is None else unpack(_U32_STRUCT, data)[0]
 
 
 def parse_text(data: bytes) -> str:
@@ -201,7 +201,7 @@ class Reply(NamedTuple):
     is_interrupted: bool = False
 
 
-def _get_itself(entry: Any) -> Any:
+def _return_entry(entry: Any) -> Any:
     return entry
 
 
@@ -210,7 +210,7 @@ def dump(
     type: int,
     body: bytes,
     parse: Callable[[bytes], T],
-    key: Callable[[T], Hashable] = _get_itself,
+    key: Callable[[T], Hashable] = _return_entry,
 ) -> list[T]:
     """Return all readable entries of a dump. Raises KernelError.
 
@@ -218,8 +218,8 @@ def dump(
     duplicates by `key`. Such a result may include entries that have been deleted meanwhile, and lacks an
     existing entry only if every attempt missed the entry.
     """
-    found: dict[Hashable, T] = {}
-    for _ in range(_DUMP_ATTEMPTS):
+    entries_by_key: dict[Hashable, T] = {}
+    for _ in range(_MAX_DUMP_ATTEMPTS):
         (reply,) = _exchange(step, [pack_request(type, DUMP, QUERY_SEQUENCE, body)])
         if reply.code:
             raise KernelError.of(step, reply.code)
@@ -228,31 +228,38 @@ def dump(
             raise KernelError(step, "no reply of the kernel is in its format")
         if not reply.is_interrupted:
             return entries
-        found.update((key(entry), entry) for entry in entries)
-    return list(found.values())
+        entries_by_key.update((key(entry), entry) for entry in entries)
+    return list(entries_by_key.values())
 
 
 def query(
-    step: str, type: int, flags: int, bodies: Sequence[bytes], parse: Callable[[bytes], T], absent: Set[int]
+    step: str,
+    type: int,
+    flags: int,
+    bodies: Sequence[bytes],
+    parse: Callable[[bytes], T],
+    absent_codes: Set[int],
 ) -> list[T | None]:
     """Return the object of each query. The result is None for a query that the kernel refuses with an error
-    number in `absent`, for an empty reply, and for an unreadable object. Raises KernelError for any other
-    refusal."""
+    number in `absent_codes`, for an empty reply, and for an unreadable object. Raises KernelError for any
+    other refusal."""
     requests = [pack_request(type, flags | ACK, QUERY_SEQUENCE, body) for body in bodies]
-    found: list[T | None] = []
-    for body, reply in zip(bodies, _exchange(step, requests, _QUERIES_PER_DATAGRAM), strict=True):
-        if reply.code and reply.code not in absent:
+    objects: list[T | None] = []
+    for body, reply in zip(bodies, _exchange(step, requests, _MAX_QUERIES_PER_DATAGRAM), strict=True):
+        if reply.code and reply.code not in absent_codes:
             raise KernelError.of(step, reply.code)
         entries = _ENTRY_READERS[type].read(reply.bodies[-1:], parse, place=(step, body))
-        found.append(next(iter(entries), None))
-    return found
+        objects.append(next(iter(entries), None))
+    return objects
 
 
 def try_changes(step: str, changes: Sequence[KernelChange]) -> list[int]:
     """Try each change, in this order. Return the error number of each change, 0 for success. Raises
     KernelError only when the socket fails."""
-    requests = [pack_request(each.type, each.flags | ACK, _CHANGE_SEQUENCE, each.body) for each in changes]
-    return [reply.code for reply in _exchange(step, requests, _CHANGES_PER_DATAGRAM)]
+    requests = [
+        pack_request(change.type, change.flags | ACK, _CHANGE_SEQUENCE, change.body) for change in changes
+    ]
+    return [reply.code for reply in _exchange(step, requests, _MAX_CHANGES_PER_DATAGRAM)]
 
 
 def change(step: str, *changes: KernelChange, accept: Container[int] = ()) -> list[bool]:
@@ -266,7 +273,7 @@ def change(step: str, *changes: KernelChange, accept: Container[int] = ()) -> li
     return [not code for code in codes]
 
 
-def _exchange(step: str, requests: Sequence[bytes], per_datagram: int = 1) -> list[Reply]:
+def _exchange(step: str, requests: Sequence[bytes], max_per_datagram: int = 1) -> list[Reply]:
     """Send requests, and return the reply to each request. Every request must be a dump or have the flag ACK:
     the kernel then ends each reply with DONE or ERROR. The kernel handles requests in order."""
     replies: list[Reply] = []
@@ -276,23 +283,23 @@ def _exchange(step: str, requests: Sequence[bytes], per_datagram: int = 1) -> li
             kernel.setsockopt(_SOL_NETLINK, _STRICT, 1)
             # An acknowledgement of an error doesn't repeat the request.
             kernel.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)
-            kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-            for first in range(0, len(requests), per_datagram):
-                sent = requests[first : first + per_datagram]
-                kernel.send(b"".join(sent))
-                replies += _receive(step, kernel, len(sent))
+            kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+            for first in range(0, len(requests), max_per_datagram):
+                batch = requests[first : first + max_per_datagram]
+                kernel.send(b"".join(batch))
+                replies += _receive(step, kernel, len(batch))
     except OSError as error:
         raise KernelError(step, error.strerror, error.errno) from error
     return replies
 
 
-def _receive(step: str, kernel: socket.socket, number: int) -> list[Reply]:
+def _receive(step: str, kernel: socket.socket, reply_count: int) -> list[Reply]:
     replies: list[Reply] = []
     bodies: list[bytes] = []
     interrupted = 0
-    while len(replies) < number:
-        data, _, how, (sender, _) = kernel.recvmsg(MAX_DATAGRAM_BYTES)
-        if how & socket.MSG_TRUNC:
+    while len(replies) < reply_count:
+        data, _, message_flags, (sender, _) = kernel.recvmsg(MAX_DATAGRAM_BYTES)
+        if message_flags & socket.MSG_TRUNC:
             raise KernelError(step, f"a reply has more than {MAX_DATAGRAM_BYTES} bytes")
         if sender != 0:
             # Another process may send to the socket.
@@ -300,7 +307,7 @@ def _receive(step: str, kernel: socket.socket, number: int) -> list[Reply]:
         for type, flags, _, body in split_messages(data):
             interrupted |= flags & INTERRUPTED
             if type in {DONE, ERROR}:
-                code = -unpack(_CODE, body)[0] if body else 0
+                code = -unpack(_CODE_STRUCT, body)[0] if body else 0
                 replies.append(Reply(code, bodies, bool(interrupted)))
                 bodies, interrupted = [], 0
             else:

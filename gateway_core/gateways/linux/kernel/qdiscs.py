@@ -19,7 +19,7 @@ ROOT, INGRESS = rt.TC_H_ROOT, rt.TC_H_INGRESS
 #: The handle of the ingress qdisc, which is the parent of its filters.
 INGRESS_HANDLE = 0xFFFF0000
 
-_U64 = struct.Struct("=Q")
+_U64_STRUCT = struct.Struct("=Q")
 _MAX_U32 = 0xFFFFFFFF
 _FIRST_ACTION = 1
 
@@ -62,7 +62,7 @@ class PacketFilter(Record, frozen=True):
 
 def parse_qdisc(body: bytes) -> Qdisc:
     """Parse an RTM_NEWQDISC message into a qdisc. Raises MalformedMessage."""
-    handle, _, kind, options = _split_message(body)
+    handle, _, kind, options = _unpack_message(body)
     return Qdisc(kind, handle, _parse_limit(nl.split_attributes(options)) if kind == "tbf" else None)
 
 
@@ -75,44 +75,46 @@ def parse_qdisc_entry(body: bytes) -> QdiscEntry:
 def parse_filter(body: bytes) -> PacketFilter | None:
     """Parse an RTM_NEWTFILTER message into a filter; None if the message has only a part of a filter, such as
     a hash table of u32. Raises MalformedMessage."""
-    handle, info, kind, options = _split_message(body)
+    handle, info, kind, options = _unpack_message(body)
     # A u32 filter comes in three messages: its hash list and hash table have no item number.
     if kind == "u32" and not handle & 0xFFF:
         return None
     return PacketFilter(info >> 16, _parse_redirect(nl.split_attributes(options)) if kind == "u32" else None)
 
 
-def count_ticks(size: int, rate: int) -> int:
-    """Return the time that `size` bytes take at `rate` bytes per second, in ticks of the kernel, at most
-    4.2 s."""
-    return min(round(size / rate * 1e9 / rt.TICK), _MAX_U32 // rt.TICK)
+def convert_to_ticks(byte_count: int, rate: int) -> int:
+    """Return the time that `byte_count` bytes take at `rate` bytes per second, in ticks of the kernel, at
+    most 4.2 s."""
+    return min(round(byte_count / rate * 1e9 / rt.TICK), _MAX_U32 // rt.TICK)
 
 
-def add_tbf(ifindex: int, handle: int, bucket: TbfLimit, limit: int) -> KernelChange:
-    """Add TBF as the root qdisc of a device, with a FIFO of at most `limit` bytes. TBF drops packets that are
-    larger than the burst. A child qdisc that is added later replaces the FIFO."""
+def add_tbf(ifindex: int, handle: int, bucket: TbfLimit, max_queue_bytes: int) -> KernelChange:
+    """Add TBF as the root qdisc of a device, with a FIFO of at most `max_queue_bytes` bytes. TBF drops
+    packets that are larger than the burst. A child qdisc that is added later replaces the FIFO."""
     rate = min(bucket.rate, _MAX_U32)
     parameters = rt.TC_TBF_QOPT.pack(
-        rt.TC_LINKLAYER_ETHERNET, bucket.overhead, bucket.mpu, rate, limit, bucket.burst
+        rt.TC_LINKLAYER_ETHERNET, bucket.overhead, bucket.mpu, rate, max_queue_bytes, bucket.burst
     )
     options = nl.pack_attribute(rt.TCA_TBF_PARMS, parameters)
     if bucket.rate > _MAX_U32:
-        options += nl.pack_attribute(rt.TCA_TBF_RATE64, _U64.pack(bucket.rate))
+        options += nl.pack_attribute(rt.TCA_TBF_RATE64, _U64_STRUCT.pack(bucket.rate))
     return _add_qdisc(ifindex, ROOT, handle, "tbf", options)
 
 
-def make_replacing(change: KernelChange) -> KernelChange:
+def make_replacement(change: KernelChange) -> KernelChange:
     """Return a change that adds the qdisc of `change` and replaces an existing qdisc. A qdisc with another
     handle is deleted in the same step; a qdisc with the same handle and kind is changed in place. EINVAL: the
     existing qdisc has the same handle but another kind."""
     return change._replace(flags=nl.CREATE | nl.REPLACE)
 
 
-def add_fq_codel(ifindex: int, parent: int, handle: int, flows: int, memory: int) -> KernelChange:
-    """Add fq_codel with `flows` flows, whose packets use at most `memory` bytes. ENOENT: the kernel has no
-    fq_codel."""
-    options = nl.pack_u32(rt.TCA_FQ_CODEL_FLOWS, flows)
-    options += nl.pack_u32(rt.TCA_FQ_CODEL_MEMORY_LIMIT, memory)
+def add_fq_codel(
+    ifindex: int, parent: int, handle: int, flow_count: int, max_memory_bytes: int
+) -> KernelChange:
+    """Add fq_codel with `flow_count` flows, whose packets use at most `max_memory_bytes` bytes. ENOENT: the
+    kernel has no fq_codel."""
+    options = nl.pack_u32(rt.TCA_FQ_CODEL_FLOWS, flow_count)
+    options += nl.pack_u32(rt.TCA_FQ_CODEL_MEMORY_LIMIT, max_memory_bytes)
     return _add_qdisc(ifindex, parent, handle, "fq_codel", options)
 
 
@@ -121,9 +123,9 @@ def add_ingress(ifindex: int) -> KernelChange:
     return _add_qdisc(ifindex, INGRESS, INGRESS_HANDLE, "ingress", b"")
 
 
-def delete_qdisc(ifindex: int, parent: int, found: Qdisc) -> KernelChange:
+def delete_qdisc(ifindex: int, parent: int, qdisc: Qdisc) -> KernelChange:
     """Delete a qdisc. ENOENT or EINVAL: the parent has no qdisc, or another one."""
-    return KernelChange(rt.RTM_DELQDISC, 0, _pack_message(ifindex, parent, found.handle, found.kind, b""))
+    return KernelChange(rt.RTM_DELQDISC, 0, _pack_message(ifindex, parent, qdisc.handle, qdisc.kind, b""))
 
 
 def add_redirect(ifindex: int, priority: int, target: int) -> KernelChange:
@@ -159,34 +161,34 @@ def _pack_info(priority: int) -> int:
     return priority << 16 | socket.htons(rt.ETH_P_ALL)
 
 
-def _split_message(body: bytes) -> tuple[int, int, str, bytes]:
+def _unpack_message(body: bytes) -> tuple[int, int, str, bytes]:
     """Return the handle, the `tcm_info` field, the kind and the options of a traffic-control message."""
     _, _, handle, _, info = nl.unpack(rt.TCMSG, body)
-    found = nl.split_attributes(body, rt.TCMSG.size)
-    if rt.TCA_KIND not in found:
+    attributes = nl.split_attributes(body, rt.TCMSG.size)
+    if rt.TCA_KIND not in attributes:
         raise MalformedMessage("a qdisc, class or filter has no kind")
-    return handle, info, nl.parse_text(found[rt.TCA_KIND]), found.get(rt.TCA_OPTIONS, b"")
+    return handle, info, nl.parse_text(attributes[rt.TCA_KIND]), attributes.get(rt.TCA_OPTIONS, b"")
 
 
-def _parse_limit(found: dict[int, bytes]) -> TbfLimit:
-    _, overhead, mpu, rate, _, burst = nl.unpack(rt.TC_TBF_QOPT, found.get(rt.TCA_TBF_PARMS, b""))
-    if rt.TCA_TBF_RATE64 in found:
-        (rate,) = nl.unpack(_U64, found[rt.TCA_TBF_RATE64])
+def _parse_limit(attributes: dict[int, bytes]) -> TbfLimit:
+    _, overhead, mpu, rate, _, burst = nl.unpack(rt.TC_TBF_QOPT, attributes.get(rt.TCA_TBF_PARMS, b""))
+    if rt.TCA_TBF_RATE64 in attributes:
+        (rate,) = nl.unpack(_U64_STRUCT, attributes[rt.TCA_TBF_RATE64])
     return TbfLimit(rate, overhead, mpu, burst)
 
 
-def _parse_redirect(found: dict[int, bytes]) -> int | None:
-    selector = found.get(rt.TCA_U32_SEL, b"")
+def _parse_redirect(attributes: dict[int, bytes]) -> int | None:
+    selector = attributes.get(rt.TCA_U32_SEL, b"")
     _, count = nl.unpack(rt.TC_U32_SEL, selector)
     offsets = range(rt.TC_U32_SEL.size, rt.TC_U32_SEL.size + count * rt.TC_U32_KEY.size, rt.TC_U32_KEY.size)
     if any(nl.unpack(rt.TC_U32_KEY, selector, offset)[0] for offset in offsets):
         return None
-    actions = nl.split_attributes(found.get(rt.TCA_U32_ACT, b""))
+    actions = nl.split_attributes(attributes.get(rt.TCA_U32_ACT, b""))
     if set(actions) != {_FIRST_ACTION}:
         return None
     action = nl.split_attributes(actions[_FIRST_ACTION])
     if nl.parse_text(action.get(rt.TCA_ACT_KIND, b"")) != "mirred":
         return None
     options = nl.split_attributes(action.get(rt.TCA_ACT_OPTIONS, b""))
-    _, what, ifindex = nl.unpack(rt.TC_MIRRED, options.get(rt.TCA_MIRRED_PARMS, b""))
-    return ifindex if what == rt.TCA_EGRESS_REDIR else None
+    _, action_code, ifindex = nl.unpack(rt.TC_MIRRED, options.get(rt.TCA_MIRRED_PARMS, b""))
+    return ifindex if action_code == rt.TCA_EGRESS_REDIR else None

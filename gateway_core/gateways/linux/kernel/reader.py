@@ -14,8 +14,8 @@ from gateway_core.gateways.linux.kernel.netlink import KernelError, NoDevice, du
 T = TypeVar("T")
 
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
-_ANY_LINK = rt.IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
-_64_BIT_COUNTERS = rt.IF_STATS_MSG.pack(socket.AF_UNSPEC, 0, 0, 1 << (rt.IFLA_STATS_LINK_64 - 1))
+_ANY_LINK_HEADER = rt.IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+_COUNTERS_HEADER = rt.IF_STATS_MSG.pack(socket.AF_UNSPEC, 0, 0, 1 << (rt.IFLA_STATS_LINK_64 - 1))
 
 
 class KernelReader:
@@ -24,39 +24,44 @@ class KernelReader:
 
     def read_links(self) -> dict[int, links.Link]:
         """Return a map from interface index to link, for all links."""
-        found = dump("read the links", rt.RTM_GETLINK, _ANY_LINK, links.parse_link, lambda link: link.index)
-        return {link.index: link for link in found}
+        all_links = dump(
+            "read the links", rt.RTM_GETLINK, _ANY_LINK_HEADER, links.parse_link, lambda link: link.index
+        )
+        return {link.index: link for link in all_links}
 
     def find_link(self, name: str) -> links.Link:
         """Return the link with this name. Raises NoDevice if no link has the name."""
-        (found,) = self.find_links([name])
-        if found is None:
+        (link,) = self.find_links([name])
+        if link is None:
             raise NoDevice(f"find the link {name}", "there is none", errno.ENODEV)
-        return found
+        return link
 
     def find_links(self, names: Sequence[str]) -> list[links.Link | None]:
         """Return the link for each name; None for a name without a link, or with an unreadable link."""
-        bodies = [_ANY_LINK + nl.pack_text(rt.IFLA_IFNAME, name) for name in names]
+        bodies = [_ANY_LINK_HEADER + nl.pack_text(rt.IFLA_IFNAME, name) for name in names]
         # An invalid name, such as one that is too long, counts as a name without a link.
-        unknown = {errno.ENODEV, errno.ERANGE, errno.EINVAL}
-        return query("find a link", rt.RTM_GETLINK, 0, bodies, links.parse_link, unknown)
+        absent_codes = {errno.ENODEV, errno.ERANGE, errno.EINVAL}
+        return query("find a link", rt.RTM_GETLINK, 0, bodies, links.parse_link, absent_codes)
 
     def read_statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
         """Return a map from link name to interface index and counters, for all links. A dump of the
         statistics takes a tenth of the time of a dump of the links, but does not have the names."""
         step, parse = "read the counters", links.parse_statistics
-        found = dict(dump(step, rt.RTM_GETSTATS, _64_BIT_COUNTERS, parse, lambda entry: entry[0]))
+        stats_of_index = dict(dump(step, rt.RTM_GETSTATS, _COUNTERS_HEADER, parse, lambda entry: entry[0]))
         try:
-            return {name: (index, found[index]) for index, name in links.find_names(found).items()}
+            return {
+                name: (index, stats_of_index[index])
+                for index, name in links.find_device_names(stats_of_index).items()
+            }
         except OSError as error:
             raise KernelError(step, error.strerror, error.errno) from error
 
     def read_link_entries(self) -> dict[str, links.LinkEntry]:
         """Return a map from link name to link entry, for all links."""
-        body = _ANY_LINK + nl.pack_u32(rt.IFLA_EXT_MASK, rt.RTEXT_FILTER_SKIP_STATS)
+        body = _ANY_LINK_HEADER + nl.pack_u32(rt.IFLA_EXT_MASK, rt.RTEXT_FILTER_SKIP_STATS)
         parse = links.parse_link_entry
-        found = dump("read the links", rt.RTM_GETLINK, body, parse, lambda link: link.ifindex)
-        return {link.name: link for link in found}
+        entries = dump("read the links", rt.RTM_GETLINK, body, parse, lambda link: link.ifindex)
+        return {link.name: link for link in entries}
 
     def read_qdisc_entries(self) -> list[qdiscs.QdiscEntry]:
         """Return the entries of all qdiscs, on all devices."""
@@ -77,20 +82,20 @@ class KernelReader:
     def read_addresses(self) -> list[links.Address]:
         """Return all IPv4 and IPv6 addresses."""
         bodies = [rt.IFADDRMSG.pack(family, 0, 0, 0, 0) for family in _FAMILIES]
-        found = (dump("read the addresses", rt.RTM_GETADDR, body, links.parse_address) for body in bodies)
-        return [address for addresses in found for address in addresses]
+        dumps = (dump("read the addresses", rt.RTM_GETADDR, body, links.parse_address) for body in bodies)
+        return [address for addresses in dumps for address in addresses]
 
     def read_routes(self, tables: Iterable[int]) -> list[fib.RouteEntry]:
         """Return the IPv4 and IPv6 routes of the tables, without cached routes. Unknown tables have no
         routes."""
-        found: list[fib.RouteEntry] = []
+        routes: list[fib.RouteEntry] = []
         for table in tables:
             for family in _FAMILIES:
                 body = rt.RTMSG.pack(family, *bytes(7), 0) + nl.pack_u32(rt.RTA_TABLE, table)
-                found += _dump_routes(f"read the routes of table {table}", body, fib.parse_route)
-        return found
+                routes += _dump_routes(f"read the routes of table {table}", body, fib.parse_route)
+        return routes
 
-    def read_rules(self) -> list[fib.Rule]:
+    def read_rules(self) -> list[fib.PolicyRule]:
         """Return the IPv4 policy rules."""
         body = rt.RTMSG.pack(socket.AF_INET, *bytes(7), 0)
         return dump("read the policy rules", rt.RTM_GETRULE, body, fib.parse_rule)
@@ -99,21 +104,21 @@ class KernelReader:
         """Return the qdisc at each place. A place is an interface index and a parent. The result is None for
         a place without a device or qdisc, and for the kernel's invisible default qdisc."""
         bodies = [rt.TCMSG.pack(0, ifindex, 0, parent, 0) for ifindex, parent in places]
-        absent, parse = {errno.ENOENT, errno.ENODEV}, qdiscs.parse_qdisc
+        absent_codes, parse = {errno.ENOENT, errno.ENODEV}, qdiscs.parse_qdisc
         # Without the flag ECHO, the kernel sends the reply only to event listeners.
-        return query("read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, parse, absent)
+        return query("read a qdisc", rt.RTM_GETQDISC, nl.ECHO, bodies, parse, absent_codes)
 
     def read_filters(self, ifindex: int) -> list[qdiscs.PacketFilter]:
         """Return the filters of a device's ingress qdisc; an empty list without an ingress qdisc."""
         step = f"read the filters of link {ifindex}"
         body = rt.TCMSG.pack(0, ifindex, 0, qdiscs.INGRESS_HANDLE, 0)
         try:
-            found = dump(step, rt.RTM_GETTFILTER, body, qdiscs.parse_filter)
+            filters = dump(step, rt.RTM_GETTFILTER, body, qdiscs.parse_filter)
         except KernelError as error:
             if error.code in {errno.ENODEV, errno.ENOENT, errno.EINVAL}:
                 return []
             raise
-        return [each for each in found if each is not None]
+        return [each for each in filters if each is not None]
 
 
 def _dump_routes(step: str, body: bytes, parse: Callable[[bytes], T]) -> list[T]:

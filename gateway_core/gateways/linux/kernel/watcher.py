@@ -21,7 +21,7 @@ from gateway_core.gateways.linux.kernel.links import is_ifb
 from gateway_core.gateways.linux.kernel.netlink import MAX_DATAGRAM_BYTES, KernelError, MalformedMessage
 
 
-class Changed(Enum):
+class ChangedPart(Enum):
     """Part of the kernel's network state that has changed and must be read again."""
 
     #: Links except IFBs.
@@ -35,30 +35,30 @@ class Changed(Enum):
     RULES = auto()
 
 
-EVERYTHING = frozenset(Changed)
+ALL_PARTS = frozenset(ChangedPart)
 
-_MULTICAST_GROUPS = {
-    Changed.LINKS: rt.RTMGRP_LINK,
-    Changed.IFBS: rt.RTMGRP_LINK,
-    Changed.QDISCS: rt.RTMGRP_TC,
-    Changed.ADDRESSES: rt.RTMGRP_IPV4_IFADDR | rt.RTMGRP_IPV6_IFADDR,
-    Changed.ROUTES: rt.RTMGRP_IPV4_ROUTE | rt.RTMGRP_IPV6_ROUTE,
-    Changed.RULES: rt.RTMGRP_IPV4_RULE,
+_MULTICAST_GROUPS_OF_PART = {
+    ChangedPart.LINKS: rt.RTMGRP_LINK,
+    ChangedPart.IFBS: rt.RTMGRP_LINK,
+    ChangedPart.QDISCS: rt.RTMGRP_TC,
+    ChangedPart.ADDRESSES: rt.RTMGRP_IPV4_IFADDR | rt.RTMGRP_IPV6_IFADDR,
+    ChangedPart.ROUTES: rt.RTMGRP_IPV4_ROUTE | rt.RTMGRP_IPV6_ROUTE,
+    ChangedPart.RULES: rt.RTMGRP_IPV4_RULE,
 }
 _LINK_TYPE = rt.RTM_NEWLINK >> 2
 #: Changed parts by the type of a message, divided by four: each kind of object has four types. The IPv4
 #: routes of a link disappear when the link goes down, and the kernel sends no message for these routes.
-_CHANGED_BY_TYPE = {
-    _LINK_TYPE: frozenset({Changed.LINKS, Changed.ROUTES}),
-    rt.RTM_NEWADDR >> 2: frozenset({Changed.ADDRESSES}),
-    rt.RTM_NEWROUTE >> 2: frozenset({Changed.ROUTES}),
-    rt.RTM_NEWRULE >> 2: frozenset({Changed.RULES}),
-    rt.RTM_NEWQDISC >> 2: frozenset({Changed.QDISCS}),
-    rt.RTM_NEWTFILTER >> 2: frozenset({Changed.QDISCS}),
+_PARTS_OF_TYPE = {
+    _LINK_TYPE: frozenset({ChangedPart.LINKS, ChangedPart.ROUTES}),
+    rt.RTM_NEWADDR >> 2: frozenset({ChangedPart.ADDRESSES}),
+    rt.RTM_NEWROUTE >> 2: frozenset({ChangedPart.ROUTES}),
+    rt.RTM_NEWRULE >> 2: frozenset({ChangedPart.RULES}),
+    rt.RTM_NEWQDISC >> 2: frozenset({ChangedPart.QDISCS}),
+    rt.RTM_NEWTFILTER >> 2: frozenset({ChangedPart.QDISCS}),
 }
 #: An event of an IFB concerns no session, VLAN or route.
-_IFB_CHANGED = frozenset({Changed.IFBS})
-_NOTHING: frozenset[Changed] = frozenset()
+_IFB_PARTS = frozenset({ChangedPart.IFBS})
+_NO_PARTS: frozenset[ChangedPart] = frozenset()
 #: linux/netlink.h and linux/netfilter/nfnetlink.h: the protocol, and the bit of NFNLGRP_NFTABLES.
 _NETLINK_NETFILTER, _NFTABLES_GROUP = 12, 1 << 6
 #: linux/netfilter/nf_tables.h, messages of NFNL_SUBSYS_NFTABLES that change no rule: new and deleted
@@ -66,7 +66,7 @@ _NETLINK_NETFILTER, _NFTABLES_GROUP = 12, 1 << 6
 _NO_RULE_TYPES = frozenset(10 << 8 | type for type in (12, 14, 15))
 _EVENT_BUFFER_BYTES = 1 << 22
 #: Maximum number of datagrams in one reading, so that a flood of events does not delay the reaction to them.
-_MAX_DATAGRAMS = 1000
+_MAX_DATAGRAMS_PER_READ = 1000
 _SO_RCVBUFFORCE = 33
 
 _EVENT_READER = EntryReader(
@@ -81,42 +81,42 @@ class _EventSocket:
     OSError."""
 
     def __init__(self, protocol: int, groups: int) -> None:
-        self._wake = os.eventfd(0)
-        self._waiting = select.poll()
-        self._waiting.register(self._wake, select.POLLIN)
-        self._events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
-        self._events.setblocking(False)
+        self._wake_fd = os.eventfd(0)
+        self._poll = select.poll()
+        self._poll.register(self._wake_fd, select.POLLIN)
+        self._event_socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+        self._event_socket.setblocking(False)
         try:
             # Above the limit of net.core.rmem_max, which needs CAP_NET_ADMIN.
-            self._events.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _EVENT_BUFFER_BYTES)
+            self._event_socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _EVENT_BUFFER_BYTES)
         except PermissionError:
-            self._events.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _EVENT_BUFFER_BYTES)
-        self._events.bind((0, groups))
-        self._waiting.register(self._events, select.POLLIN)
+            self._event_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _EVENT_BUFFER_BYTES)
+        self._event_socket.bind((0, groups))
+        self._poll.register(self._event_socket, select.POLLIN)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._events.close()
-        os.close(self._wake)
+        self._event_socket.close()
+        os.close(self._wake_fd)
 
     def close(self) -> None:
         """Make the reading thread stop."""
-        os.eventfd_write(self._wake, 1)
+        os.eventfd_write(self._wake_fd, 1)
 
     def _wait(self, seconds: float | None = None) -> bool:
         """Wait for an event, at most `seconds`. Return False after `close`."""
-        found = self._waiting.poll(None if seconds is None else seconds * 1000)
-        return self._wake not in dict(found)
+        ready_descriptors = self._poll.poll(None if seconds is None else seconds * 1000)
+        return self._wake_fd not in dict(ready_descriptors)
 
     def _read_datagrams(self) -> list[bytes] | None:
         """Return the queued datagrams, at most _MAX_DATAGRAMS. If the kernel dropped datagrams, empty the
         queue and return None. Raises KernelError."""
         datagrams: list[bytes] = []
         try:
-            while len(datagrams) < _MAX_DATAGRAMS:
-                data, (sender, _) = self._events.recvfrom(MAX_DATAGRAM_BYTES)
+            while len(datagrams) < _MAX_DATAGRAMS_PER_READ:
+                data, (sender, _) = self._event_socket.recvfrom(MAX_DATAGRAM_BYTES)
                 # Another process may send to the socket.
                 if sender == 0:
                     datagrams.append(data)
@@ -134,12 +134,12 @@ class _EventSocket:
         while error.errno == errno.ENOBUFS:
             try:
                 while True:
-                    self._events.recv(1)
+                    self._event_socket.recv(1)
             except BlockingIOError:
                 return
-            except OSError as another:
+            except OSError as next_error:
                 # Another flood, right after the queue was empty.
-                error = another
+                error = next_error
         raise KernelError("read the events of the kernel", error.strerror, error.errno) from error
 
 
@@ -147,55 +147,57 @@ class Watcher(_EventSocket):
     """Watcher for changes of the `wanted` parts of the kernel's state. An event says which part has changed,
     not the change itself. No change after the creation of the watcher is lost."""
 
-    def __init__(self, wanted: frozenset[Changed] = EVERYTHING) -> None:
-        super().__init__(socket.NETLINK_ROUTE, reduce(or_, (_MULTICAST_GROUPS[each] for each in wanted)))
+    def __init__(self, wanted_parts: frozenset[ChangedPart] = ALL_PARTS) -> None:
+        super().__init__(
+            socket.NETLINK_ROUTE, reduce(or_, (_MULTICAST_GROUPS_OF_PART[each] for each in wanted_parts))
+        )
         self._lock = threading.Lock()
-        self._shaped: set[int] = set()
+        self._shaped_indexes: set[int] = set()
 
-    def __iter__(self) -> Iterator[frozenset[Changed]]:
+    def __iter__(self) -> Iterator[frozenset[ChangedPart]]:
         """Yield the parts that changed since the previous item, until `close`."""
         while self._wait():
-            changed = self._read()
-            if changed:
-                yield changed
+            changed_parts = self._read()
+            if changed_parts:
+                yield changed_parts
 
-    def take_shaped(self) -> set[int]:
+    def take_shaped_indexes(self) -> set[int]:
         """Return the indexes of the devices whose qdiscs or filters changed since the last call. Devices
         whose events the kernel dropped are missing. Thread-safe."""
         with self._lock:
-            shaped, self._shaped = self._shaped, set()
+            shaped, self._shaped_indexes = self._shaped_indexes, set()
         return shaped
 
-    def _read(self) -> frozenset[Changed]:
+    def _read(self) -> frozenset[ChangedPart]:
         datagrams = self._read_datagrams()
         if datagrams is None:
-            return EVERYTHING
-        changed = _NOTHING
+            return ALL_PARTS
+        changed_parts = _NO_PARTS
         for data in datagrams:
-            found, shaped = parse_events(data)
-            changed |= found
+            parts, indexes = parse_events(data)
+            changed_parts |= parts
             with self._lock:
-                self._shaped |= shaped
-        return changed
+                self._shaped_indexes |= indexes
+        return changed_parts
 
 
-def parse_events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
+def parse_events(data: bytes) -> tuple[frozenset[ChangedPart], set[int]]:
     """Return the parts that the events of a datagram report as changed, and the indexes of the devices whose
     qdiscs or filters changed. If an event cannot be read, return EVERYTHING."""
-    (found,) = _EVENT_READER.read([data], _parse_events, instead=lambda _: (EVERYTHING, set()))
-    return found
+    (result,) = _EVENT_READER.read([data], _parse_events, instead=lambda _: (ALL_PARTS, set()))
+    return result
 
 
-def _parse_events(data: bytes) -> tuple[frozenset[Changed], set[int]]:
-    changed, shaped = _NOTHING, set()
+def _parse_events(data: bytes) -> tuple[frozenset[ChangedPart], set[int]]:
+    changed_parts, shaped_indexes = _NO_PARTS, set()
     for type, _, sequence, body in nl.split_messages(data):
         if sequence != nl.QUERY_SEQUENCE:
             is_about_ifb = type >> 2 == _LINK_TYPE and is_ifb(body)
-            found = _IFB_CHANGED if is_about_ifb else _CHANGED_BY_TYPE.get(type >> 2, _NOTHING)
-            changed |= found
-            if Changed.QDISCS in found:
-                shaped.add(nl.unpack(rt.TCMSG, body)[1])
-    return changed, shaped
+            parts = _IFB_PARTS if is_about_ifb else _PARTS_OF_TYPE.get(type >> 2, _NO_PARTS)
+            changed_parts |= parts
+            if ChangedPart.QDISCS in parts:
+                shaped_indexes.add(nl.unpack(rt.TCMSG, body)[1])
+    return changed_parts, shaped_indexes
 
 
 class RulesetEvents(_EventSocket):

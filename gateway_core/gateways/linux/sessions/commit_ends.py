@@ -47,16 +47,16 @@ from gateway_core.gateways.linux.demux.admission import AccessVlan, VlanProfiles
 from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 
-_FILE = "owed-ends.json"
+_FILE_NAME = "owed-ends.json"
 #: Sections of the configuration that the rules read.
 _SECTION_NAMES = ("interfaces", "radius", "cgnat", "demux", "subscribers")
 
-_READER = EntryReader(
-    "core", "owed_end", f"the commits in {_FILE}", "sessions that a former commit must end go on"
+_ENTRY_READER = EntryReader(
+    "core", "owed_end", f"the commits in {_FILE_NAME}", "sessions that a former commit must end go on"
 )
 
 #: Function that returns True if a session ends.
-Rule = Callable[[LinuxSession], bool]
+EndRule = Callable[[LinuxSession], bool]
 
 _log = logging.getLogger(__name__)
 
@@ -80,9 +80,9 @@ def _is_of_accel_ppp(session: LinuxSession) -> bool:
     return session.key.source == AccelPppDaemon.name
 
 
-def _make_vlan_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
-    lost = set(running.demux.trunks).difference(wanted.demux.trunks)
-    if not lost and running.demux.vlan_profiles == wanted.demux.vlan_profiles:
+def _make_vlan_rules(running: Configuration, wanted: Configuration) -> Iterable[EndRule]:
+    removed_trunks = set(running.demux.trunks).difference(wanted.demux.trunks)
+    if not removed_trunks and running.demux.vlan_profiles == wanted.demux.vlan_profiles:
         return
     # Names are parsed with all trunks: `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
     trunks = running.interfaces.trunks
@@ -94,38 +94,38 @@ def _make_vlan_rules(running: Configuration, wanted: Configuration) -> Iterable[
             return False
         before, after = profiles_before.find(vlan), profiles_after.find(vlan)
         loses_profile = before is not None and (after is None or after.type != before.type)
-        return vlan.trunk in lost or loses_profile
+        return vlan.trunk in removed_trunks or loses_profile
 
     yield is_to_end
 
 
-def _make_address_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
+def _make_address_rules(running: Configuration, wanted: Configuration) -> Iterable[EndRule]:
     ranges_before, ranges_after = _list_shared_ranges(running), _list_shared_ranges(wanted)
     pools_before, pools_after = _list_pools(running), _list_pools(wanted)
     if (ranges_before, pools_before) == (ranges_after, pools_after):
         return
-    after, *unconfirmed = ranges_after
+    new_range, *former_ranges = ranges_after
     networks_before = (*(each.network for each in ranges_before), *pools_before)
 
     def is_to_end(session: LinuxSession) -> bool:
         if session.summary.ip_address is None:
             return False
         address, type = IPv4Address(session.summary.ip_address), session.summary.type
-        is_ours = after.is_subscriber_address(address) or _is_in(address, pools_after)
-        if _is_in(address, networks_before) and not is_ours:
-            is_held = any(each.is_subscriber_address(address) for each in unconfirmed)
-            return not (is_held and session.key.source == DnsmasqDaemon.name)
+        is_for_subscribers = new_range.is_subscriber_address(address) or _is_in(address, pools_after)
+        if _is_in(address, networks_before) and not is_for_subscribers:
+            is_in_former_range = any(each.is_subscriber_address(address) for each in former_ranges)
+            return not (is_in_former_range and session.key.source == DnsmasqDaemon.name)
         # accel-ppp uses the whole range for both session types.
         return (
             not _is_of_accel_ppp(session)
             and any(each.has_address(address, type) for each in ranges_before)
-            and not after.has_address(address, type)
+            and not new_range.has_address(address, type)
         )
 
     yield is_to_end
 
 
-def _make_prefix_rules(running: Configuration, wanted: Configuration) -> Iterable[Rule]:
+def _make_prefix_rules(running: Configuration, wanted: Configuration) -> Iterable[EndRule]:
     """Yield the rule for the IPv6 prefixes of accel-ppp. Sessions of other sources get a new prefix at the
     commit and do not end."""
     before, after = running.subscribers.ipv6_networks, wanted.subscribers.ipv6_networks
@@ -134,8 +134,8 @@ def _make_prefix_rules(running: Configuration, wanted: Configuration) -> Iterabl
 
     def is_to_end(session: LinuxSession) -> bool:
         summary = session.summary
-        first = () if summary.ipv6_prefix is None else (summary.ipv6_prefix,)
-        prefixes = map(IPv6Network, (*first, *summary.delegated_prefixes))
+        link_prefixes = () if summary.ipv6_prefix is None else (summary.ipv6_prefix,)
+        prefixes = map(IPv6Network, (*link_prefixes, *summary.delegated_prefixes))
         return _is_of_accel_ppp(session) and any(
             _is_part_of(prefix, before) and not _is_part_of(prefix, after) for prefix in prefixes
         )
@@ -145,8 +145,12 @@ def _make_prefix_rules(running: Configuration, wanted: Configuration) -> Iterabl
 
 def _list_shared_ranges(configuration: Configuration) -> list[SharedRange]:
     """Return the source range, followed by the former source range if it is served until the confirmation."""
-    shared, former = SharedRange.of(configuration), get_former_range(configuration)
-    return [shared] if former is None else [shared, replace(shared, network=former)]
+    current_range, former_network = SharedRange.of(configuration), get_former_range(configuration)
+    return (
+        [current_range]
+        if former_network is None
+        else [current_range, replace(current_range, network=former_network)]
+    )
 
 
 def _list_pools(configuration: Configuration) -> tuple[IPv4Network, ...]:
@@ -172,8 +176,10 @@ class PendingCommit(NamedTuple):
         """Return the commit without the sessions that have ended or can go on with the running
         configuration."""
         ids = frozenset(self.session_ids)
-        present = [session for session in sessions if session.id in ids]
-        return self._replace(session_ids=tuple(find_sessions_to_end(present, self.former, running)))
+        remaining_sessions = [session for session in sessions if session.id in ids]
+        return self._replace(
+            session_ids=tuple(find_sessions_to_end(remaining_sessions, self.former, running))
+        )
 
 
 class _StoredCommit(Record, frozen=True):
@@ -192,23 +198,25 @@ class PendingCommits:
     """
 
     def __init__(self, folder: Path, running: Configuration) -> None:
-        self._path = folder / _FILE
+        self._path = folder / _FILE_NAME
         self.commits: Sequence[PendingCommit] = self._load(running)
 
     def replace(self, commits: Iterable[PendingCommit]) -> None:
         """Replace the stored commits by the `commits` that still have sessions to end. Raises StepFailed: the
         file then contains either the old or the new commits."""
-        wanted = [commit for commit in commits if commit.session_ids]
-        if wanted == self.commits:
+        remaining_commits = [commit for commit in commits if commit.session_ids]
+        if remaining_commits == self.commits:
             return
         with disk_step("store the ends of a commit"):
-            if wanted:
+            if remaining_commits:
                 durable.make_folder(self._path.parent)
-                durable.replace(self._path, msgspec.json.encode([_to_stored(commit) for commit in wanted]))
+                durable.replace(
+                    self._path, msgspec.json.encode([_to_stored(commit) for commit in remaining_commits])
+                )
             else:
                 # A file that returns after a power cut ends no session: no session outlives a reboot.
                 self._path.unlink(missing_ok=True)
-        self.commits = wanted
+        self.commits = remaining_commits
 
     def _load(self, running: Configuration) -> list[PendingCommit]:
         if not self._path.exists():
@@ -220,35 +228,39 @@ class PendingCommits:
                 "cannot read the pending commits, sessions that a former commit must end go on: %s", error
             )
             return []
-        return _READER.read(entries, lambda each: _from_stored(each, running), name=repr, place=self._path)
+        return _ENTRY_READER.read(
+            entries, lambda each: _from_stored(each, running), name=repr, place=self._path
+        )
 
 
 def _to_stored(commit: PendingCommit) -> _StoredCommit:
-    former, held = remove_former_range(commit.former), get_former_range(commit.former)
-    sections = {name: _to_json(getattr(former, name)) for name in _SECTION_NAMES}
-    return _StoredCommit(commit.session_ids, sections, None if held is None else str(held))
+    configuration, former_range = remove_former_range(commit.former), get_former_range(commit.former)
+    sections = {name: _to_json(getattr(configuration, name)) for name in _SECTION_NAMES}
+    return _StoredCommit(commit.session_ids, sections, None if former_range is None else str(former_range))
 
 
 def _from_stored(entry: Any, running: Configuration) -> PendingCommit:
     """Parse an entry of the file into a commit. Raises UnreadableEntry."""
     try:
-        stored = msgspec.convert(entry, _StoredCommit)
+        stored_commit = msgspec.convert(entry, _StoredCommit)
         sections = {
-            name: load_section(name, stored.former[name]) for name in _SECTION_NAMES if name in stored.former
+            name: load_section(name, stored_commit.former[name])
+            for name in _SECTION_NAMES
+            if name in stored_commit.former
         }
         former = replace(running, **sections)
-        if stored.former_range is not None:
-            former = add_former_range(former, IPv4Network(stored.former_range))
+        if stored_commit.former_range is not None:
+            former = add_former_range(former, IPv4Network(stored_commit.former_range))
     except (Invalid, ValueError) as error:
         # Another version of the gateway wrote the entry, before a downgrade.
         raise UnreadableEntry(f"a commit of another version: {error}") from error
-    return PendingCommit(stored.ids, former)
+    return PendingCommit(stored_commit.ids, former)
 
 
 def _to_json(value: Any) -> Any:
     """Return the JSON value that `load_section` parses into `value`."""
     if isinstance(value, Section):
-        return {name: _to_json(held) for name, held in vars(value).items()}
+        return {name: _to_json(item) for name, item in vars(value).items()}
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]
     return value if value is None or isinstance(value, int) else str(value)

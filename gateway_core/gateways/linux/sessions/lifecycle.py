@@ -40,9 +40,9 @@ from gateway_core.gateways.linux.entries import UnreadableEntry
 from gateway_core.gateways.linux.sessions.provision import Provision
 from gateway_core.gateways.linux.sessions.session import NO_COUNTERS, LinuxSession, SessionRecord
 from gateway_core.gateways.linux.sessions.session_store import (
-    GIVE_IDS,
-    STORE,
-    STORED_SESSIONS,
+    GIVE_IDS_STEP,
+    STORE_STEP,
+    STORED_SESSION_READER,
     SessionKey,
     SessionStore,
     StoredSession,
@@ -98,11 +98,11 @@ class Lifecycle:
         self._unsaved_released: set[SessionKey] = set()
         #: Current failures by step, which were logged.
         self._failures: dict[str, StepFailed] = {}
-        self._awaited: list[tuple[Set[int], dict[int, SessionEnd]]] = []
+        self._end_collectors: list[tuple[Set[int], dict[int, SessionEnd]]] = []
         self._restore()
         self._end_sessions_of_former_boots()
 
-    def sessions_of(self, source: str) -> dict[str, SourceSession]:
+    def list_sessions_of(self, source: str) -> dict[str, SourceSession]:
         """Return the sessions of a source as the source last listed them, by the source's own keys."""
         with self.sessions.lock:
             return {
@@ -116,22 +116,23 @@ class Lifecycle:
         if keys := [key for key in self._ids if key.source not in source_names]:
             self._end(dict.fromkeys(keys, SourceEnd()))
 
-    def start(self, new: Mapping[SessionKey, SourceSession]) -> bool:
+    def start(self, new_sessions: Mapping[SessionKey, SourceSession]) -> bool:
         """Start sessions. Return False if the disk failed: then no session was started."""
-        records = {key: self._make_record(listed) for key, listed in new.items()}
+        records = {key: self._make_record(source_session) for key, source_session in new_sessions.items()}
         with self._lock:
             # Ids are released first: otherwise a key that returns would get its old id.
             if not self.write_unsaved():
                 return False
             try:
-                encoded = {key: msgspec.json.encode(record) for key, record in records.items()}
-                ids = self._store.claim(encoded)
+                encoded_records = {key: msgspec.json.encode(record) for key, record in records.items()}
+                ids = self._store.claim(encoded_records)
             except StepFailed as error:
-                # The new ids may be on disk. Used later, they would be lower than the ids of newer sessions.
+                # The new ids may be on disk. Used later, they would be lower than the ids of newer
+                # sessions.
                 self._unsaved_released |= records.keys()
-                self._note_failure(error)
+                self._record_failure(error)
                 return False
-            self._note_success(GIVE_IDS)
+            self._record_success(GIVE_IDS_STEP)
             sessions = [self._make_session(ids[key], key, record) for key, record in records.items()]
             with self.sessions.lock:
                 for session in sessions:
@@ -146,21 +147,25 @@ class Lifecycle:
         """End sessions of one source. `explain_ends` returns the reasons and the traffic."""
         for first in range(0, len(keys), _MAX_ENDS_PER_CALL):
             batch = keys[first : first + _MAX_ENDS_PER_CALL]
-            explained = explain_ends([key.name for key in batch])
-            self._end({key: explained[key.name] for key in batch})
+            end_of_name = explain_ends([key.name for key in batch])
+            self._end({key: end_of_name[key.name] for key in batch})
 
-    def follow(self, changed: Mapping[SessionKey, SourceSession]) -> None:
+    def follow(self, changed_sessions: Mapping[SessionKey, SourceSession]) -> None:
         """Update sessions by the latest data of their source, without an event."""
         with self._lock:
-            found = []
-            for key, listed in changed.items():
+            updated_sessions = []
+            for key, source_session in changed_sessions.items():
                 session = self.sessions.get(self._ids[key])
                 assert session is not None  # noqa: S101 - only `_end` removes it
-                record = session.record.follow(listed)
+                record = session.record.follow(source_session)
                 if record is not session.record:
-                    found.append(self._make_session(session.id, key, record, session.summary.state))
-            self._replace(found)
-            self._unsaved_records |= {session.key: msgspec.json.encode(session.record) for session in found}
+                    updated_sessions.append(
+                        self._make_session(session.id, key, record, session.summary.state)
+                    )
+            self._replace(updated_sessions)
+            self._unsaved_records |= {
+                session.key: msgspec.json.encode(session.record) for session in updated_sessions
+            }
             self.write_unsaved()
 
     def set_rates(
@@ -177,7 +182,7 @@ class Lifecycle:
             if not self.write_unsaved():
                 # The disk may have the old or the new record: write the old record again.
                 self._unsaved_records[before.key] = msgspec.json.encode(before.record)
-                raise self._failures[STORE]
+                raise self._failures[STORE_STEP]
             after = self._make_session(id, before.key, record, before.summary.state)
             self._replace([after])
             return before, after
@@ -187,8 +192,8 @@ class Lifecycle:
         before."""
         with self._lock:
             with self.sessions.lock:
-                found = [self.sessions.get(self._ids[key]) for key in keys]
-                sessions = [session for session in found if session is not None]
+                known_sessions = [self.sessions.get(self._ids[key]) for key in keys]
+                sessions = [session for session in known_sessions if session is not None]
                 for session in sessions:
                     if session.summary.state != state:
                         self.sessions.replace(session.with_state(state))
@@ -204,22 +209,22 @@ class Lifecycle:
                 self.sessions.configure(cgnat)
                 after = self.sessions.all()
             pairs = zip(before, after, strict=True)
-            if changed := [new for old, new in pairs if new.vrf_steered != old.vrf_steered]:
-                self._provision.update_sessions(changed)
+            if resteered_sessions := [new for old, new in pairs if new.vrf_steered != old.vrf_steered]:
+                self._provision.update_sessions(resteered_sessions)
 
     @contextmanager
     def collect_ends(self, ids: Set[int], ends: dict[int, SessionEnd]) -> Iterator[None]:
         """Collect the ends of the sessions with these ids in `ends` during the block, by id."""
-        awaited = ids, ends
+        collector = ids, ends
         with self._lock:
-            self._awaited.append(awaited)
+            self._end_collectors.append(collector)
         try:
             yield
         finally:
             with self._lock:
-                self._awaited = [each for each in self._awaited if each is not awaited]
+                self._end_collectors = [each for each in self._end_collectors if each is not collector]
 
-    def standstill(self) -> AbstractContextManager[object]:
+    def block_changes(self) -> AbstractContextManager[object]:
         """Return a context manager. In its block, no other thread can start, end or change sessions."""
         return self._lock
 
@@ -235,33 +240,33 @@ class Lifecycle:
                     released=self._unsaved_released,
                 )
             except StepFailed as error:
-                self._note_failure(error)
+                self._record_failure(error)
                 return False
             self._unsaved_announced, self._unsaved_records = set(), {}
             self._unsaved_released = set()
-            self._note_success(STORE)
+            self._record_success(STORE_STEP)
             return True
 
-    def _note_failure(self, error: StepFailed) -> None:
+    def _record_failure(self, error: StepFailed) -> None:
         if error.step not in self._failures:
             _log.error("cannot %s, trying again: %s", error.step, error.reason)
         self._failures[error.step] = error
 
-    def _note_success(self, step: str) -> None:
+    def _record_success(self, step: str) -> None:
         if self._failures.pop(step, None) is not None:
             _log.info("the core can %s again", step)
 
     def _restore(self) -> None:
-        stored = self._store.read_all()
-        restored = STORED_SESSIONS.read(
-            stored.items(), self._restore_session, name=itemgetter(0), place="records"
+        stored_sessions = self._store.read_all()
+        restored_sessions = STORED_SESSION_READER.read(
+            stored_sessions.items(), self._restore_session, name=itemgetter(0), place="records"
         )
-        for session in restored:
+        for session in restored_sessions:
             self.sessions.add(session)
             self._ids[session.key] = session.id
-            if not stored[session.key].announced:
+            if not stored_sessions[session.key].announced:
                 self._unannounced.add(session.key)
-        self._unsaved_released |= stored.keys() - self._ids.keys()
+        self._unsaved_released |= stored_sessions.keys() - self._ids.keys()
 
     def _restore_session(self, item: tuple[SessionKey, StoredSession]) -> LinuxSession:
         """Return a stored session, in the state STALE. Raises UnreadableEntry."""
@@ -278,14 +283,20 @@ class Lifecycle:
 
     def _end_sessions_of_former_boots(self) -> None:
         boot_id = self._clock.boot_id
-        if former := [session.key for session in self.sessions.all() if session.record.boot_id != boot_id]:
-            _log.info("the machine was rebooted: %d sessions from before the reboot have ended", len(former))
-            self._end(dict.fromkeys(former, SourceEnd(NAS_REBOOT)), self._clock.boot_time())
+        if former_keys := [
+            session.key for session in self.sessions.all() if session.record.boot_id != boot_id
+        ]:
+            _log.info(
+                "the machine was rebooted: %d sessions from before the reboot have ended", len(former_keys)
+            )
+            self._end(dict.fromkeys(former_keys, SourceEnd(NAS_REBOOT)), self._clock.boot_time())
 
-    def _make_record(self, listed: SourceSession) -> SessionRecord:
-        is_shared = listed.interface == listed.access_interface
-        baseline = self._provision.read_baseline(listed) if is_shared else NO_COUNTERS
-        return SessionRecord.new(listed, self._provision.make_terms(listed), baseline, self._clock.boot_id)
+    def _make_record(self, source_session: SourceSession) -> SessionRecord:
+        is_shared = source_session.interface == source_session.access_interface
+        baseline = self._provision.read_baseline(source_session) if is_shared else NO_COUNTERS
+        return SessionRecord.new(
+            source_session, self._provision.make_terms(source_session), baseline, self._clock.boot_id
+        )
 
     def _make_session(
         self, id: int, key: SessionKey, record: SessionRecord, state: SessionState = SessionState.ACTIVE
@@ -308,22 +319,22 @@ class Lifecycle:
             self._unannounced.discard(session.key)
             self._unsaved_announced.add(session.key)
 
-    def _end(self, explained: Mapping[SessionKey, SourceEnd], at: float | None = None) -> None:
-        """End sessions, with the current time, or with the time `at` in epoch seconds."""
+    def _end(self, end_of_key: Mapping[SessionKey, SourceEnd], ended_at: float | None = None) -> None:
+        """End sessions, with the current time, or with the time `ended_at` in epoch seconds."""
         with self._lock:
             with self.sessions.lock:
-                removed = [self.sessions.remove(self._ids.pop(key)) for key in explained]
+                ended_sessions = [self.sessions.remove(self._ids.pop(key)) for key in end_of_key]
             ends = [
                 SessionEnd(session, end.reason, self._provision.find_traffic(session, end.traffic))
-                for session, end in zip(removed, explained.values(), strict=True)
+                for session, end in zip(ended_sessions, end_of_key.values(), strict=True)
             ]
             self._provision.remove_sessions([end.session for end in ends])
             self._announce(end.session for end in ends if end.session.key in self._unannounced)
-            at = self._clock.wall() if at is None else at
+            ended_at = self._clock.wall() if ended_at is None else ended_at
             for end in ends:
-                self._journal.add_session_down(end.session.summary, end.reason, at, end.traffic)
+                self._journal.add_session_down(end.session.summary, end.reason, ended_at, end.traffic)
                 self._unsaved_released.add(end.session.key)
-                for ids, awaited_ends in self._awaited:
+                for ids, collected_ends in self._end_collectors:
                     if end.session.id in ids:
-                        awaited_ends[end.session.id] = end
+                        collected_ends[end.session.id] = end
             self.write_unsaved()

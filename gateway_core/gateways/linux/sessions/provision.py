@@ -42,7 +42,7 @@ class DeviceCounters:
         self._reader = reader
         self._lock = threading.Lock()
         #: Interface index and counters of each device at the last sweep, by the name of the device.
-        self._swept: dict[str, tuple[int, InterfaceStats]] = {}
+        self._sweep_entries: dict[str, tuple[int, InterfaceStats]] = {}
 
     def sweep(self, sessions: Iterable[LinuxSession]) -> None:
         """Read the counters of all devices.
@@ -51,24 +51,26 @@ class DeviceCounters:
         not reply, the session may end long after the device. The last counters of a session's own device are
         also kept when a new device, of a future session, has the same name.
         """
-        present = self._reader.read_statistics()
+        current_entries = self._reader.read_statistics()
         with self._lock:
-            kept = {}
+            kept_entries = {}
             for session in sessions:
                 device = session.interface
-                held = self._swept.get(device)
-                if held is None:
+                last_entry = self._sweep_entries.get(device)
+                if last_entry is None:
                     continue
-                if device not in present or (session.has_own_device and present[device][0] != held[0]):
-                    kept[device] = held
-            self._swept = {**present, **kept}
+                if device not in current_entries or (
+                    session.has_own_device and current_entries[device][0] != last_entry[0]
+                ):
+                    kept_entries[device] = last_entry
+            self._sweep_entries = {**current_entries, **kept_entries}
 
     def forget(self, devices: Iterable[str]) -> None:
         """Forget the counters of devices that were recreated. Otherwise the counters of former devices with
         the same names would be used until the next sweep."""
         with self._lock:
             for device in devices:
-                self._swept.pop(device, None)
+                self._sweep_entries.pop(device, None)
 
     def read(self, device: str, *, is_own: bool = False) -> Counters:
         """Return the current counters of a device. Return the counters of the last sweep for a deleted
@@ -76,9 +78,9 @@ class DeviceCounters:
         try:
             link = self._reader.find_link(device)
         except NoDevice:
-            return self._get_last(device)
-        index, last = self._swept.get(device, (link.index, link.stats))
-        return _to_counters(last if is_own and index != link.index else link.stats)
+            return self._get_swept_counters(device)
+        index, swept_stats = self._sweep_entries.get(device, (link.index, link.stats))
+        return _to_counters(swept_stats if is_own and index != link.index else link.stats)
 
     def read_traffic(self, session: LinuxSession) -> Counters:
         """Read the current counters, and return the traffic of a session."""
@@ -86,10 +88,10 @@ class DeviceCounters:
 
     def get_swept_traffic(self, session: LinuxSession) -> Counters:
         """Return the traffic of a session at the last sweep that found its device."""
-        return session.count_traffic(self._get_last(session.interface))
+        return session.count_traffic(self._get_swept_counters(session.interface))
 
-    def _get_last(self, device: str) -> Counters:
-        _, stats = self._swept.get(device, (0, InterfaceStats()))
+    def _get_swept_counters(self, device: str) -> Counters:
+        _, stats = self._sweep_entries.get(device, (0, InterfaceStats()))
         return _to_counters(stats)
 
 
@@ -115,11 +117,11 @@ class Provision:
         self.changes: Callable[..., None] = lambda *_: None
         self._lock = threading.Lock()
         #: Replaced as a whole: readers iterate over it.
-        self._wanted: Mapping[int, WantedSession] = {}
+        self._wanted_sessions: Mapping[int, WantedSession] = {}
 
     def configure(self, configuration: Configuration) -> None:
         """Use the terms of another configuration for new sessions."""
-        self._qos = configuration.qos
+        self._qos_section = configuration.qos
         self._profiles = VlanProfiles(configuration.demux)
         self._gateway = str(configuration.cgnat.subscriber_gateway)
         self.trunks = configuration.interfaces.trunks
@@ -128,33 +130,33 @@ class Provision:
 
     def get_wanted(self) -> Mapping[int, WantedSession]:
         """Return a map from session id to the desired state of the session. The map is never changed."""
-        return self._wanted
+        return self._wanted_sessions
 
-    def make_terms(self, listed: SourceSession) -> SessionTerms:
+    def make_terms(self, source_session: SourceSession) -> SessionTerms:
         """Return the terms of a new session, determined by its access interface. On a VLAN without a VLAN
         profile of the session's type, the number of tags determines the overhead profile."""
-        vlan = AccessVlan.parse(listed.access_interface, self.trunks)
+        vlan = AccessVlan.parse(source_session.access_interface, self.trunks)
         profile = None if vlan is None else self._profiles.find(vlan)
-        outer = None if vlan is None else vlan.outer_vlan_id
-        overhead = _DEFAULT_OVERHEAD[listed.type, outer is not None]
-        if profile is not None and get_session_type(profile) == listed.type:
+        outer_vlan_id = None if vlan is None else vlan.outer_vlan_id
+        overhead = _DEFAULT_OVERHEAD[source_session.type, outer_vlan_id is not None]
+        if profile is not None and get_session_type(profile) == source_session.type:
             overhead = profile.overhead_profile
         return SessionTerms(
             gateway=self._gateway,
             overhead_profile=overhead,
-            rate_down=self._qos.default_down,
-            rate_up=self._qos.default_up,
-            outer_vlan_id=outer,
+            rate_down=self._qos_section.default_down,
+            rate_up=self._qos_section.default_up,
+            outer_vlan_id=outer_vlan_id,
             inner_vlan_id=None if vlan is None else vlan.vlan_id,
         )
 
-    def read_baseline(self, listed: SourceSession) -> Counters:
+    def read_baseline(self, source_session: SourceSession) -> Counters:
         """Return the counters of the access interface at the start of a session. Earlier sessions may have
         used the same interface. If the counters cannot be read, log a warning and return zeros."""
         try:
-            return self._counters.read(listed.access_interface)
+            return self._counters.read(source_session.access_interface)
         except KernelError as error:
-            name = listed.access_interface
+            name = source_session.access_interface
             _log.warning(
                 "cannot read the counters of %s, a new session also counts former traffic: %s",
                 name,
@@ -162,16 +164,16 @@ class Provision:
             )
             return NO_COUNTERS
 
-    def find_traffic(self, session: LinuxSession, counted: SourceTraffic | None) -> Counters:
+    def find_traffic(self, session: LinuxSession, source_traffic: SourceTraffic | None) -> Counters:
         """Return the traffic of an ended session, from the last sweep and, if not None, from the counters of
-        the source in `counted`."""
-        seen = self._counters.get_swept_traffic(session)
-        if counted is None:
-            return seen
+        the source in `source_traffic`."""
+        swept_traffic = self._counters.get_swept_traffic(session)
+        if source_traffic is None:
+            return swept_traffic
         return replace(
-            seen,
-            bytes_in=_add_since_sweep(seen.bytes_in, counted.bytes_in),
-            bytes_out=_add_since_sweep(seen.bytes_out, counted.bytes_out),
+            swept_traffic,
+            bytes_in=_add_since_sweep(swept_traffic.bytes_in, source_traffic.bytes_in),
+            bytes_out=_add_since_sweep(swept_traffic.bytes_out, source_traffic.bytes_out),
         )
 
     def add_sessions(self, sessions: Sequence[LinuxSession]) -> None:
@@ -183,26 +185,32 @@ class Provision:
     def update_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         """Handle sessions whose addresses, rates or steering have changed."""
         with self._lock:
-            self._wanted = {**self._wanted, **{session.id: make_wanted(session) for session in sessions}}
+            self._wanted_sessions = {
+                **self._wanted_sessions,
+                **{session.id: make_wanted_session(session) for session in sessions},
+            }
         self.changes(*(session.id for session in sessions))
 
     def remove_sessions(self, sessions: Sequence[LinuxSession]) -> None:
         """Handle sessions that were removed from the table."""
-        ended = {session.id for session in sessions}
+        ended_ids = {session.id for session in sessions}
         with self._lock:
-            self._wanted = {id: wanted for id, wanted in self._wanted.items() if id not in ended}
-        self.changes(*ended)
+            self._wanted_sessions = {
+                id: wanted for id, wanted in self._wanted_sessions.items() if id not in ended_ids
+            }
+        self.changes(*ended_ids)
 
 
-def _add_since_sweep(seen: int, counted: int) -> int:
-    """Return the byte counter at the end of a session. `seen` is the counter at the last sweep, and `counted`
-    the lower 32 bits of the source's counter. The source's counter may be lower than `seen`, because pppd
-    counts from IPCP on and the device from LCP on; then return `seen`. It is never 2 GiB higher."""
-    since = (counted - seen) % _SOURCE_COUNTER_MODULUS
-    return seen + since if since < _SOURCE_COUNTER_MODULUS // 2 else seen
+def _add_since_sweep(swept_bytes: int, source_bytes: int) -> int:
+    """Return the byte counter at the end of a session. `swept_bytes` is the counter at the last sweep, and
+    `source_bytes` the lower 32 bits of the source's counter. The source's counter may be lower than
+    `swept_bytes`, because pppd counts from IPCP on and the device from LCP on; then return `swept_bytes`. It
+    is never 2 GiB higher."""
+    difference = (source_bytes - swept_bytes) % _SOURCE_COUNTER_MODULUS
+    return swept_bytes + difference if difference < _SOURCE_COUNTER_MODULUS // 2 else swept_bytes
 
 
-def make_wanted(session: LinuxSession) -> WantedSession:
+def make_wanted_session(session: LinuxSession) -> WantedSession:
     """Return the desired state of the kernel for a session."""
     summary = session.summary
     gateway, prefix = session.record.listed.ipv6_gateway, summary.ipv6_prefix

@@ -40,32 +40,32 @@ class SessionRecord(Record, frozen=True):
     @classmethod
     def new(
         cls,
-        listed: SourceSession,
+        source_session: SourceSession,
         terms: SessionTerms,
         baseline: Counters = NO_COUNTERS,
         boot_id: str | None = None,
     ) -> "SessionRecord":
         """Return the record of a new session. Rates that the source lists replace the default rates."""
-        rates = {name: rate for name in _RATE_FIELDS if (rate := getattr(listed, name)) is not None}
-        return cls(listed, replace(terms, **rates), baseline, boot_id=boot_id)
+        rates = {name: rate for name in _RATE_FIELDS if (rate := getattr(source_session, name)) is not None}
+        return cls(source_session, replace(terms, **rates), baseline, boot_id=boot_id)
 
-    def follow(self, listed: SourceSession) -> "SessionRecord":
+    def follow(self, source_session: SourceSession) -> "SessionRecord":
         """Return the record updated by the latest data of the source; the same object if nothing changed. The
         last change of a rate is in force, whether an operator or the source made the change."""
         before, terms = self.listed, self.terms
-        if abs(listed.started_at - before.started_at) <= START_JITTER_SECONDS:
-            listed = replace(listed, started_at=before.started_at)
+        if abs(source_session.started_at - before.started_at) <= START_JITTER_SECONDS:
+            source_session = replace(source_session, started_at=before.started_at)
         for name in _RATE_FIELDS:
-            rate, former = getattr(listed, name), getattr(before, name)
+            rate, former = getattr(source_session, name), getattr(before, name)
             if rate is None:
-                listed = replace(listed, **{name: former})
+                source_session = replace(source_session, **{name: former})
             elif rate != former:
                 terms = replace(terms, **{name: rate})
-        if listed == before:
+        if source_session == before:
             return self
         # A rate that the source has changed is permanent.
         expiry = self.expiry if terms is self.terms else None
-        return replace(self, listed=listed, terms=terms, expiry=expiry)
+        return replace(self, listed=source_session, terms=terms, expiry=expiry)
 
     def with_rates(self, down_bps: int, up_bps: int, expiry: Expiry | None) -> "SessionRecord":
         """Return the record with other rates in force."""
@@ -89,14 +89,14 @@ class LinuxSession(Session, frozen=True, kw_only=True):
     ) -> "LinuxSession":
         """Return the session of a record. `steering` is the result of `SessionTable.compute_steering` for the
         address of the session."""
-        listed, terms = record.listed, record.terms
+        source_session, terms = record.listed, record.terms
         vrf_steered, shared_address = steering
         return cls(
             # The terms come first, because the terms contain the rates in force.
-            summary=record_of(SessionSummary, terms, listed, id=id, state=state, source=key.source),
-            gateway=terms.gateway if listed.ip_address else None,
+            summary=record_of(SessionSummary, terms, source_session, id=id, state=state, source=key.source),
+            gateway=terms.gateway if source_session.ip_address else None,
             overhead_profile=terms.overhead_profile,
-            acct_session_id=listed.acct_session_id,
+            acct_session_id=source_session.acct_session_id,
             vrf_steered=vrf_steered,
             shared_address=shared_address,
             expiry=record.expiry,
@@ -111,14 +111,14 @@ class LinuxSession(Session, frozen=True, kw_only=True):
     def has_own_device(self) -> bool:
         return self.interface != self.access_interface
 
-    def count_traffic(self, counted: Counters) -> Counters:
+    def count_traffic(self, device_counters: Counters) -> Counters:
         """Return the traffic of the session, computed from the counters of its device. Counters below the
         baseline mean that the device was recreated: then the baseline is not subtracted."""
         before = self.record.baseline
         since = Counters(
-            counted.bytes_in - before.bytes_in,
-            counted.bytes_out - before.bytes_out,
-            counted.packets_in - before.packets_in,
-            counted.packets_out - before.packets_out,
+            device_counters.bytes_in - before.bytes_in,
+            device_counters.bytes_out - before.bytes_out,
+            device_counters.packets_in - before.packets_in,
+            device_counters.packets_out - before.packets_out,
         )
-        return counted if min(astuple(since)) < 0 else since
+        return device_counters if min(astuple(since)) < 0 else since

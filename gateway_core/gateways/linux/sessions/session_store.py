@@ -26,20 +26,20 @@ from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 
 #: Maximum number of ids that are lost when the database is damaged. JSON readers accept integers below 2**53,
 #: enough for nine billion such losses.
-ID_STEP = 1_000_000
+BOUND_STEP = 1_000_000
 #: Maximum wait for a backup that reads the database. A client that changes a rate waits meanwhile, and the
 #: API waits 3 s for the reply.
-_LOCK_SECONDS = 1.0
+_MAX_LOCK_SECONDS = 1.0
 
 #: Names of the steps that fail when the disk fails.
-GIVE_IDS, STORE = "give ids to sessions", "store sessions"
+GIVE_IDS_STEP, STORE_STEP = "give ids to sessions", "store sessions"
 
 #: Reader of the rows of this module, and of their records in `lifecycle`.
-STORED_SESSIONS = EntryReader(
+STORED_SESSION_READER = EntryReader(
     "core", "session", "the sessions on disk", "these sessions start again with new ids"
 )
 
-_DATABASE = "sessions.sqlite"
+_DATABASE_NAME = "sessions.sqlite"
 _BOUND_PREFIX = "session-ids-below-"
 _BOUND_PATTERN = re.compile(_BOUND_PREFIX + "([1-9][0-9]{0,15})", re.ASCII)
 _SCHEMA = """
@@ -49,9 +49,9 @@ CREATE TABLE IF NOT EXISTS session (
 );
 CREATE TABLE IF NOT EXISTS next (one INTEGER PRIMARY KEY CHECK (one = 1), id INTEGER NOT NULL);
 """
-_INSERT = "INSERT OR {} INTO session VALUES (?, ?, ?, ?, ?)"
-_UPDATE = "UPDATE session SET record = ?, announced = ? WHERE id = ?"
-_DELETE = "DELETE FROM session WHERE id = ?"
+_INSERT_SQL = "INSERT OR {} INTO session VALUES (?, ?, ?, ?, ?)"
+_UPDATE_SQL = "UPDATE session SET record = ?, announced = ? WHERE id = ?"
+_DELETE_SQL = "DELETE FROM session WHERE id = ?"
 
 
 class SessionKey(NamedTuple):
@@ -80,7 +80,11 @@ class SessionStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._database = Database(
-            folder / _DATABASE, "store of sessions", _SCHEMA, timeout=_LOCK_SECONDS, restore=self._restore
+            folder / _DATABASE_NAME,
+            "store of sessions",
+            _SCHEMA,
+            timeout=_MAX_LOCK_SECONDS,
+            restore=self._restore,
         )
         self._lock = threading.Lock()
         #: Copy of the rows on disk; may differ after the disk has failed.
@@ -89,9 +93,9 @@ class SessionStore:
     def claim(self, records: Mapping[SessionKey, bytes]) -> dict[SessionKey, int]:
         """Return the id of each key. Keys without an id are stored with their records, as not announced, and
         get the next ids in this order. The other keys keep their ids and records."""
-        with self._lock, self._usable(GIVE_IDS):
-            if new := {key: record for key, record in records.items() if key not in self._rows}:
-                self._rows |= self._database.use(partial(self._give_ids, new))
+        with self._lock, self._open_database(GIVE_IDS_STEP):
+            if new_records := {key: record for key, record in records.items() if key not in self._rows}:
+                self._rows |= self._database.use(partial(self._assign_ids, new_records))
             return {key: self._rows[key].id for key in records}
 
     def write(
@@ -103,25 +107,25 @@ class SessionStore:
     ) -> None:
         """Mark keys as announced, replace records, and release keys, in one transaction. Unknown keys are
         ignored."""
-        with self._lock, self._usable(STORE):
-            changed = {
+        with self._lock, self._open_database(STORE_STEP):
+            changed_rows = {
                 key: row._replace(
                     announced=row.announced or key in announced, record=records.get(key, row.record)
                 )
                 for key in {*announced, *records}
                 if (row := self._rows.get(key)) is not None
             }
-            gone = [key for key in dict.fromkeys(released) if key in self._rows]
-            if changed or gone:
-                ids = [self._rows[key].id for key in gone]
-                self._database.use(partial(_write, changed=changed.values(), gone=ids))
-                self._rows |= changed
-                for key in gone:
+            released_keys = [key for key in dict.fromkeys(released) if key in self._rows]
+            if changed_rows or released_keys:
+                ids = [self._rows[key].id for key in released_keys]
+                self._database.use(partial(_write, changed=changed_rows.values(), released_ids=ids))
+                self._rows |= changed_rows
+                for key in released_keys:
                     del self._rows[key]
 
     def read_all(self) -> dict[SessionKey, StoredSession]:
         """Return a map from key to stored session, in the order of the ids."""
-        with self._lock, self._usable("read the sessions"):
+        with self._lock, self._open_database("read the sessions"):
             return dict(self._rows)
 
     def close(self) -> None:
@@ -130,20 +134,24 @@ class SessionStore:
             self._database.close()
 
     @contextmanager
-    def _usable(self, step: str) -> Iterator[None]:
+    def _open_database(self, step: str) -> Iterator[None]:
         with disk_step(step):
             self._database.open()
             yield
 
-    def _give_ids(
-        self, new: Mapping[SessionKey, bytes], connection: sqlite3.Connection
+    def _assign_ids(
+        self, new_records: Mapping[SessionKey, bytes], connection: sqlite3.Connection
     ) -> dict[SessionKey, StoredSession]:
-        ((first,),) = connection.execute("SELECT id FROM next")
-        next_id = first + len(new)
-        # First the bound: if the database is damaged after this, the new database must not reuse these ids.
+        ((first_id,),) = connection.execute("SELECT id FROM next")
+        next_id = first_id + len(new_records)
+        # First the bound: if the database is damaged after this, the new database must not reuse
+        # these ids.
         self._raise_bound(next_id)
-        rows = {key: StoredSession(first + n, new[key], announced=False) for n, key in enumerate(new)}
-        connection.executemany(_INSERT.format("ABORT"), map(_to_row, rows.items()))
+        rows = {
+            key: StoredSession(first_id + n, new_records[key], announced=False)
+            for n, key in enumerate(new_records)
+        }
+        connection.executemany(_INSERT_SQL.format("ABORT"), map(_to_row, rows.items()))
         connection.execute("UPDATE next SET id = ?", (next_id,))
         return rows
 
@@ -151,41 +159,43 @@ class SessionStore:
         self._prepare_ids(connection)
         query = "SELECT id, source, name, record, announced FROM session ORDER BY id"
         rows = connection.execute(query).fetchall()
-        found = dict(STORED_SESSIONS.read(rows, _parse_row, place=self._folder))
+        readable_rows = dict(STORED_SESSION_READER.read(rows, _parse_row, place=self._folder))
         # An unreadable row must be deleted: it would block its key when the session starts again.
-        lost = {id for id, *_ in rows} - {row.id for row in found.values()}
-        connection.executemany(_DELETE, ((id,) for id in lost))
-        self._rows = found
+        unreadable_ids = {id for id, *_ in rows} - {row.id for row in readable_rows.values()}
+        connection.executemany(_DELETE_SQL, ((id,) for id in unreadable_ids))
+        self._rows = readable_rows
 
     def _prepare_ids(self, connection: sqlite3.Connection) -> None:
-        bound = max(self._bounds(), default=0)
+        bound = max(self._find_bounds(), default=0)
         connection.execute("INSERT OR IGNORE INTO next VALUES (1, ?)", (max(bound, 1),))
-        # The bound is at most ID_STEP above the next id, unless the database is an older one from a
+        # The bound is at most BOUND_STEP above the next id, unless the database is an older one from a
         # backup.
-        connection.execute("UPDATE next SET id = ? WHERE id < ?", (bound, bound - ID_STEP))
+        connection.execute("UPDATE next SET id = ? WHERE id < ?", (bound, bound - BOUND_STEP))
         ((next_id,),) = connection.execute("SELECT id FROM next")
         self._raise_bound(next_id)
         # `_rows` is not empty if the database was damaged while it was in use.
-        connection.executemany(_INSERT.format("IGNORE"), map(_to_row, self._rows.items()))
+        connection.executemany(_INSERT_SQL.format("IGNORE"), map(_to_row, self._rows.items()))
 
     def _raise_bound(self, next_id: int) -> None:
         """Ensure that the number in the name of the bound file is at least `next_id`."""
-        bounds = self._bounds()
+        bounds = self._find_bounds()
         if next_id <= max(bounds, default=0):
             return
-        durable.write(self._folder / f"{_BOUND_PREFIX}{-(-next_id // ID_STEP) * ID_STEP}", b"")
+        durable.write(self._folder / f"{_BOUND_PREFIX}{-(-next_id // BOUND_STEP) * BOUND_STEP}", b"")
         durable.sync(self._folder)
         for path in bounds.values():
             path.unlink()
 
-    def _bounds(self) -> dict[int, Path]:
-        found = ((_BOUND_PATTERN.fullmatch(path.name), path) for path in self._folder.iterdir())
-        return {int(name[1]): path for name, path in found if name}
+    def _find_bounds(self) -> dict[int, Path]:
+        names_and_paths = ((_BOUND_PATTERN.fullmatch(path.name), path) for path in self._folder.iterdir())
+        return {int(match[1]): path for match, path in names_and_paths if match}
 
 
-def _write(connection: sqlite3.Connection, changed: Iterable[StoredSession], gone: Iterable[int]) -> None:
-    connection.executemany(_UPDATE, ((row.record, row.announced, row.id) for row in changed))
-    connection.executemany(_DELETE, ((id,) for id in gone))
+def _write(
+    connection: sqlite3.Connection, changed: Iterable[StoredSession], released_ids: Iterable[int]
+) -> None:
+    connection.executemany(_UPDATE_SQL, ((row.record, row.announced, row.id) for row in changed))
+    connection.executemany(_DELETE_SQL, ((id,) for id in released_ids))
 
 
 def _to_row(item: tuple[SessionKey, StoredSession]) -> tuple[int, str, bytes, bytes, bool]:

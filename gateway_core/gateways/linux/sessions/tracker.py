@@ -32,7 +32,7 @@ from gateway_core.gateways.linux.sessions.lifecycle import Lifecycle, SessionEnd
 from gateway_core.gateways.linux.sessions.provision import Provision
 from gateway_core.gateways.linux.sessions.session import LinuxSession
 from gateway_core.gateways.linux.sessions.session_store import SessionKey, SessionStore
-from gateway_core.gateways.linux.threads import Crew
+from gateway_core.gateways.linux.threads import ThreadGroup
 from gateway_core.records.clock import Clock
 from gateway_core.sessions.journal import Journal
 from gateway_core.sessions.table import SessionTable
@@ -42,16 +42,16 @@ _POLL_SECONDS = 5.0
 #: Time from a trigger to the poll, which handles all triggers of this time.
 _DEBOUNCE_SECONDS = 0.05
 #: Time between two readings of failed sign-ons.
-_SIGN_ON_SECONDS = 5.0
+_SIGN_ON_READ_SECONDS = 5.0
 #: Time from the request to end a session to the repeated request.
-_REPEAT_SECONDS = 1.5
+_REQUEST_REPEAT_SECONDS = 1.5
 #: Time between two polls while sessions are expected to end.
-_CHECK_SECONDS = 0.1
+_END_POLL_SECONDS = 0.1
 #: Time limit for the end of a disconnected session. The API waits 3 s for the reply.
-_DISCONNECT_SECONDS = 2.5
+_MAX_DISCONNECT_SECONDS = 2.5
 #: Time limit for the end of sessions when no client waits; time until the next attempt; and time between two
 #: checks whether a silent source replies.
-_END_SECONDS, _RETRY_SECONDS, _SILENT_SECONDS = 30.0, 60.0, 1.0
+_MAX_END_SECONDS, _RETRY_SECONDS, _SILENT_RETRY_SECONDS = 30.0, 60.0, 1.0
 
 #: Socket at which a datagram triggers a poll of all sources. The systemd units and `packaging/pppoe` use the
 #: same path.
@@ -69,7 +69,7 @@ class DisconnectionResult:
     """Result so far of the requests to end sessions of one source: the ids of the sessions whose end the
     source has accepted, the failures, and the ends by id. A client may see the text of the first failure."""
 
-    accepted: set[int] = field(default_factory=set)
+    accepted_ids: set[int] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
     ends: dict[int, SessionEnd] = field(default_factory=dict)
 
@@ -88,8 +88,8 @@ class SourceWatch:
         self._lifecycle = lifecycle
         self._clock = clock
         self._poll_lock = threading.Lock()
-        self._polls = 0
-        self._listed: Mapping[str, SourceSession] = lifecycle.sessions_of(source.name)
+        self._poll_count = 0
+        self._listed_sessions: Mapping[str, SourceSession] = lifecycle.list_sessions_of(source.name)
         self.is_available = False
         self.is_complete = False
         self.silent_since: float | None = None
@@ -112,14 +112,14 @@ class SourceWatch:
     def run(self) -> None:
         """Poll the source until `stop`: at once, after each trigger, and every _POLL_SECONDS."""
         while True:
-            began = self._clock.steady()
+            started_at = self._clock.steady()
             self.poll()
-            ended = self._clock.steady()
+            ended_at = self._clock.steady()
             pause = 0.0
             if self._triggered.wait(_POLL_SECONDS):
                 # Pause as long as the poll lasted: endless triggers must not use more than half of the time
                 # of the core and of the source.
-                pause = max(_DEBOUNCE_SECONDS, ended + (ended - began) - self._clock.steady())
+                pause = max(_DEBOUNCE_SECONDS, ended_at + (ended_at - started_at) - self._clock.steady())
             if self._stopped.wait(pause):
                 return
             # Before the poll, which may miss a change that happens during the poll.
@@ -127,17 +127,17 @@ class SourceWatch:
 
     def poll(self) -> None:
         """Update the sessions by a poll that starts after this call. Simultaneous callers share a poll."""
-        before = self._polls
+        poll_count = self._poll_count
         with self._poll_lock:
-            # A poll that was under way at the call has the number `before`.
-            if self._polls == before:
-                self._polls += 1
+            # A poll that was under way at the call has the number `poll_count`.
+            if self._poll_count == poll_count:
+                self._poll_count += 1
                 try:
-                    found = self._list_sessions()
+                    sessions = self._list_sessions()
                 except SourceUnavailable as error:
-                    self._note_failure(error)
+                    self._record_failure(error)
                 else:
-                    self._update(found)
+                    self._update(sessions)
 
     def terminate(
         self, ids: Iterable[int], result: DisconnectionResult, seconds: float, sleep: Callable[[float], None]
@@ -148,15 +148,15 @@ class SourceWatch:
         sessions = self._lifecycle.sessions
         # A session that has ended by itself must not be reported as ended by this request.
         self._poll_if_available()
-        present = [session for id in ids if (session := sessions.get(id)) is not None]
-        with self._lifecycle.collect_ends({session.id for session in present}, result.ends):
-            self._send_requests(present, result)
-            repeat_at = self._clock.steady() + _REPEAT_SECONDS
-            while self._clock.steady() < deadline and any(map(sessions.get, result.accepted)):
+        known_sessions = [session for id in ids if (session := sessions.get(id)) is not None]
+        with self._lifecycle.collect_ends({session.id for session in known_sessions}, result.ends):
+            self._send_requests(known_sessions, result)
+            repeat_at = self._clock.steady() + _REQUEST_REPEAT_SECONDS
+            while self._clock.steady() < deadline and any(map(sessions.get, result.accepted_ids)):
                 if self._clock.steady() >= repeat_at:
-                    self._send_requests(present, result)
+                    self._send_requests(known_sessions, result)
                     repeat_at = deadline
-                sleep(_CHECK_SECONDS)
+                sleep(_END_POLL_SECONDS)
                 self._poll_if_available()
 
     def _poll_if_available(self) -> None:
@@ -182,34 +182,36 @@ class SourceWatch:
                 _log.error("cannot disconnect session %d: %s", session.id, error)
                 result.failures.append(f"{self.name} refused the request")
             else:
-                result.accepted.add(session.id)
+                result.accepted_ids.add(session.id)
 
     def _list_sessions(self) -> dict[str, SourceSession]:
-        listed = self.source.list_sessions(self._listed)
-        found = {session.key: session for session in listed}
-        if len(found) != len(listed):
+        sessions = self.source.list_sessions(self._listed_sessions)
+        sessions_by_key = {session.key: session for session in sessions}
+        if len(sessions_by_key) != len(sessions):
             raise SourceUnavailable("the source lists two sessions with the same key")
-        return found
+        return sessions_by_key
 
-    def _update(self, found: dict[str, SourceSession]) -> None:
-        before, name = self._listed, self.name
-        gone = [SessionKey(name, key) for key in before if key not in found]
+    def _update(self, sessions: dict[str, SourceSession]) -> None:
+        former_sessions, name = self._listed_sessions, self.name
+        ended_keys = [SessionKey(name, key) for key in former_sessions if key not in sessions]
         # A session that did not change is the same object.
-        differing = [session for key, session in found.items() if before.get(key) is not session]
-        self._listed = {key: session for key, session in before.items() if key in found}
-        self._lifecycle.end(gone, self._explain_ends)
+        changed_or_new = [
+            session for key, session in sessions.items() if former_sessions.get(key) is not session
+        ]
+        self._listed_sessions = {key: session for key, session in former_sessions.items() if key in sessions}
+        self._lifecycle.end(ended_keys, self._explain_ends)
         if not self.is_available:
-            self._note_reply()
-        changed = {SessionKey(name, s.key): s for s in differing if s.key in before}
-        self._lifecycle.follow(changed)
-        new = {SessionKey(name, s.key): s for s in differing if s.key not in before}
-        self.is_complete = not new or self._lifecycle.start(new)
+            self._record_reply()
+        changed_sessions = {SessionKey(name, s.key): s for s in changed_or_new if s.key in former_sessions}
+        self._lifecycle.follow(changed_sessions)
+        new_sessions = {SessionKey(name, s.key): s for s in changed_or_new if s.key not in former_sessions}
+        self.is_complete = not new_sessions or self._lifecycle.start(new_sessions)
         if not self.is_complete:
-            found = {key: session for key, session in found.items() if key in before}
-        self._listed = found
+            sessions = {key: session for key, session in sessions.items() if key in former_sessions}
+        self._listed_sessions = sessions
         self._lifecycle.write_unsaved()
 
-    def _note_failure(self, error: SourceUnavailable) -> None:
+    def _record_failure(self, error: SourceUnavailable) -> None:
         if self.silent_since is None:
             _log.error("%s does not reply, its sessions are stale: %s", self.name, error)
             self.silent_since = self._clock.wall()
@@ -218,14 +220,14 @@ class SourceWatch:
             self.is_available = False
             self._set_state(SessionState.STALE)
 
-    def _note_reply(self) -> None:
+    def _record_reply(self) -> None:
         if self.silent_since is not None:
             _log.info("%s replies again", self.name)
         self.is_available, self.silent_since = True, None
         self._set_state(SessionState.ACTIVE)
 
     def _set_state(self, state: SessionState) -> None:
-        self._lifecycle.set_state([SessionKey(self.name, key) for key in self._listed], state)
+        self._lifecycle.set_state([SessionKey(self.name, key) for key in self._listed_sessions], state)
 
     def _explain_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
         try:
@@ -254,18 +256,18 @@ class SignOnWatch:
         """Read failed sign-ons every _SIGN_ON_SECONDS until the process ends."""
         while self.failures is not None:
             self.read(self.failures)
-            time.sleep(_SIGN_ON_SECONDS)
+            time.sleep(_SIGN_ON_READ_SECONDS)
 
     def read(self, failures: FailureSource) -> None:
         """Read new failed sign-ons, and add them to the journal. A failure to read is logged."""
         try:
-            found = failures.read()
+            new_failures = failures.read()
         except SourceUnavailable as error:
             (_log.debug if self._has_warned else _log.warning)("cannot read failed sign-ons: %s", error)
             self._has_warned = True
             return
         self._has_warned = False
-        for failure in found:
+        for failure in new_failures:
             self._add(failures.name, failure)
 
     def _add(self, source: str, failure: SourceFailure) -> None:
@@ -355,7 +357,7 @@ class Tracker:
         self._watches: Mapping[str, SourceWatch] = {
             source.name: SourceWatch(source, self._lifecycle, clock) for source in sources
         }
-        self.standstill = self._lifecycle.standstill
+        self.block_changes = self._lifecycle.block_changes
         self.configure = self._lifecycle.configure
         self.set_rates = self._lifecycle.set_rates
 
@@ -378,13 +380,13 @@ class Tracker:
         because a session could not be stored on disk."""
         return {watch.name for watch in self._watches.values() if not watch.is_complete}
 
-    def run(self, hooks: HookSocket, crew: Crew) -> None:
+    def run(self, hooks: HookSocket, thread_group: ThreadGroup) -> None:
         """Poll the sources until `hooks` is stopped: regularly, and after each datagram of a hook. First, add
         the restored sessions to the provision, and end the sessions of sources that are no longer used."""
         if restored := list(self.sessions.all()):
             self._provision.add_sessions(restored)
         self._lifecycle.end_sessions_without_source(self._watches)
-        threads = [crew.start(watch.run, watch.name) for watch in self._watches.values()]
+        threads = [thread_group.start(watch.run, watch.name) for watch in self._watches.values()]
         try:
             while hooks.wait():
                 self.trigger()
@@ -399,44 +401,44 @@ class Tracker:
         for watch in self._watches.values():
             watch.trigger()
 
-    def disconnect(self, ids: Iterable[int], seconds: float = _DISCONNECT_SECONDS) -> list[SessionEnd]:
+    def disconnect(self, ids: Iterable[int], seconds: float = _MAX_DISCONNECT_SECONDS) -> list[SessionEnd]:
         """End sessions, all at the same time, and wait until they have ended. Return their ends, without the
         sessions that had ended before. Raises StillConnected after `seconds`, also if a source hangs; pending
         requests then continue."""
         groups = self._group_by_source(ids)
         results = {name: DisconnectionResult() for name in groups}
-        runs = [
+        calls = [
             partial(self._watches[name].terminate, group, results[name], seconds, self._sleep)
             for name, group in groups.items()
         ]
-        done, _ = wait(map(_start_thread, runs), seconds)
-        for future in done:
+        finished_futures, _ = wait(map(_start_thread, calls), seconds)
+        for future in finished_futures:
             future.result()
         # Wait for ends in progress: their sessions have left the table, but are not in `ends` yet.
-        with self.standstill():
-            present = [self.sessions.get(id) for group in groups.values() for id in group]
-            remaining_count = sum(session is not None for session in present)
+        with self.block_changes():
+            remaining_sessions = [self.sessions.get(id) for group in groups.values() for id in group]
+            remaining_count = sum(session is not None for session in remaining_sessions)
             ends = [end for result in results.values() for end in result.ends.values()]
-        ended = sorted(ends, key=lambda end: end.session.id)
+        sorted_ends = sorted(ends, key=lambda end: end.session.id)
         if remaining_count:
             failures = (failure for result in results.values() for failure in result.failures)
             reason = next(failures, f"not gone after {seconds:g} s, may end later")
-            gone = [EndedSession.of(end.session.summary) for end in ended]
-            raise StillConnected(remaining_count, gone, reason)
-        return ended
+            ended_records = [EndedSession.of(end.session.summary) for end in sorted_ends]
+            raise StillConnected(remaining_count, ended_records, reason)
+        return sorted_ends
 
     def end(self, find_remaining: Callable[[], Iterable[int]]) -> None:
         """End sessions, and try again until `find_remaining` returns no id. A source may hang, or may not
         have replied yet."""
         while ids := list(find_remaining()):
             replying = {watch.name for watch in self.watches if watch.is_available}
-            found = filter(None, map(self.sessions.get, ids))
-            reachable = [session.id for session in found if session.key.source in replying]
+            sessions = filter(None, map(self.sessions.get, ids))
+            reachable = [session.id for session in sessions if session.key.source in replying]
             if not reachable:
-                self._sleep(_SILENT_SECONDS)
+                self._sleep(_SILENT_RETRY_SECONDS)
                 continue
             try:
-                self.disconnect(reachable, _END_SECONDS)
+                self.disconnect(reachable, _MAX_END_SECONDS)
             except StillConnected as error:
                 _log.error(
                     "cannot end the sessions of a commit, trying again in %g s: %s", _RETRY_SECONDS, error
@@ -444,27 +446,27 @@ class Tracker:
                 self._sleep(_RETRY_SECONDS)
 
     def _group_by_source(self, ids: Iterable[int]) -> Mapping[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        groups: dict[str, list[int]] = {}
         for id in ids:
             session = self.sessions.get(id)
             if session is not None and session.key.source in self._watches:
-                found.setdefault(session.key.source, []).append(id)
-        return found
+                groups.setdefault(session.key.source, []).append(id)
+        return groups
 
 
 def _start_thread(run: Callable[[], None]) -> "Future[None]":
     """Run a function on a daemon thread, and return a future for its end. A source that hangs must delay
     neither the caller nor the end of the process."""
-    done: Future[None] = Future()
+    future: Future[None] = Future()
 
     def work() -> None:
         try:
             run()
         except BaseException as error:
-            done.set_exception(error)
+            future.set_exception(error)
             # Raised also for the log, because the caller may no longer wait.
             raise
-        done.set_result(None)
+        future.set_result(None)
 
     threading.Thread(target=work, daemon=True).start()
-    return done
+    return future
