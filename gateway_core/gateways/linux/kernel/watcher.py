@@ -183,7 +183,7 @@ class Watcher(_EventSocket):
 
 def parse_events(data: bytes) -> tuple[frozenset[ChangedPart], set[int]]:
     """Return the parts that the events of a datagram report as changed, and the indexes of the devices whose
-    qdiscs or filters changed. If an event cannot be read, return EVERYTHING."""
+    qdiscs or filters changed. If an event cannot be read, return ALL_PARTS."""
     (result,) = _EVENT_READER.read([data], _parse_events, instead=lambda _: (ALL_PARTS, set()))
     return result
 
