@@ -317,7 +317,7 @@ class DnsmasqDaemon(SourceDaemon):
             configuration,
             first=first,
             last=last,
-            list_name_prefixes=list_name_prefixes,
+            name_prefixes=list_name_prefixes,
             former_name_prefixes=former_name_prefixes[:_MAX_FORMER_NETWORKS],
             former_networks=[each for each in given if each not in (shared.network, held)][
                 :_MAX_FORMER_NETWORKS
