@@ -300,12 +300,12 @@ class DnsmasqDaemon(SourceDaemon):
         fault. The networks and trunks of the current file stay in the new file as former networks and trunks,
         so that their leases can end."""
         demux = configuration.demux
-        list_name_prefixes = [prefix for trunk in demux.trunks for prefix in demux.list_name_prefixes(trunk)]
+        name_prefixes = [prefix for trunk in demux.trunks for prefix in demux.list_name_prefixes(trunk)]
         before = self._files.read(_FILE_NAME) or ""
         former_name_prefixes = [
-            prefix for prefix in _NAME_PREFIX_PATTERN.findall(before) if prefix not in list_name_prefixes
+            prefix for prefix in _NAME_PREFIX_PATTERN.findall(before) if prefix not in name_prefixes
         ]
-        if not self._is_source or not (list_name_prefixes or former_name_prefixes):
+        if not self._is_source or not (name_prefixes or former_name_prefixes):
             return {}
         given = [IPv4Network("/".join(found), strict=False) for found in _NETWORK_PATTERN.findall(before)]
         shared = SharedRange.of(configuration)
@@ -317,7 +317,7 @@ class DnsmasqDaemon(SourceDaemon):
             configuration,
             first=first,
             last=last,
-            name_prefixes=list_name_prefixes,
+            name_prefixes=name_prefixes,
             former_name_prefixes=former_name_prefixes[:_MAX_FORMER_NETWORKS],
             former_networks=[each for each in given if each not in (shared.network, held)][
                 :_MAX_FORMER_NETWORKS
@@ -331,7 +331,7 @@ class DnsmasqDaemon(SourceDaemon):
             unconfirmed_time=_UNCONFIRMED_SECONDS,
             renewal=_UNCONFIRMED_RENEWAL_SECONDS,
             rebinding=_UNCONFIRMED_REBINDING_SECONDS,
-            ra_name_prefixes=[*(f"{prefix}." for prefix in list_name_prefixes), "ppp"],
+            ra_name_prefixes=[*(f"{prefix}." for prefix in name_prefixes), "ppp"],
             ra_time=_PREFIX_LIFETIME_SECONDS,
             leases=LEASE_FILE,
             pid_file=PID_FILE,
