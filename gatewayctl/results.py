@@ -163,8 +163,8 @@ def add_wide_columns(
     columns: Sequence[Column], fields: Iterable[str], hidden: Iterable[str] = ()
 ) -> tuple[Column, ...]:
     """Return the given columns plus a column for `-o wide` for each other field that is not hidden."""
-    known = {*hidden, *(column.name for column in columns)}
-    return (*columns, *(Column(field, WIDE) for field in fields if field not in known))
+    excluded_names = {*hidden, *(column.name for column in columns)}
+    return (*columns, *(Column(field, WIDE) for field in fields if field not in excluded_names))
 
 
 @dataclass(frozen=True)
@@ -268,8 +268,8 @@ def _choose_columns(columns: Sequence[Column], format: Format) -> list[Column]:
     for name in format.columns:
         column = next((each for each in columns if each.is_called(name)), None)
         if column is None:
-            known = ", ".join(each.typed_name for each in columns)
-            raise click.UsageError(f"--columns: there is no column {name!r}; the columns are {known}.")
+            column_names = ", ".join(each.typed_name for each in columns)
+            raise click.UsageError(f"--columns: there is no column {name!r}; the columns are {column_names}.")
         chosen_columns.append(column)
     contexts = [each for each in columns if each.name == CONTEXT and each not in chosen_columns]
     return [*contexts, *chosen_columns]
@@ -282,26 +282,26 @@ def fit_table(columns: Sequence[Column], records: Sequence[Record], width: int |
     widths = [
         max(map(measure_width, [column.head, *texts])) for column, texts in zip(columns, cells, strict=True)
     ]
-    kept = list(range(len(columns)))
+    indexes = list(range(len(columns)))
     if width is not None:
         min_widths = [_measure_narrowest(*each) for each in zip(columns, cells, widths, strict=True)]
-        while _sum_widths(min_widths[at] for at in kept) > width:
-            last = max(kept, key=lambda at: (columns[at].importance, at))
-            if columns[last].importance is IDENTITY:
+        while _sum_widths(min_widths[index] for index in indexes) > width:
+            least_important = max(indexes, key=lambda index: (columns[index].importance, index))
+            if columns[least_important].importance is IDENTITY:
                 return Table(_stack_fields(columns, cells, width))
-            kept.remove(last)
+            indexes.remove(least_important)
         # Columns of sentences share the spare width, from left to right.
-        spare = width - _sum_widths(min_widths[at] for at in kept)
-        for at in kept:
-            extra = min(spare, widths[at] - min_widths[at])
-            widths[at], spare = min_widths[at] + extra, spare - extra
-    kept_widths = [widths[at] for at in kept]
-    head = _join_cells([columns[at].head for at in kept], kept_widths)
+        spare = width - _sum_widths(min_widths[index] for index in indexes)
+        for index in indexes:
+            extra = min(spare, widths[index] - min_widths[index])
+            widths[index], spare = min_widths[index] + extra, spare - extra
+    fitted_widths = [widths[index] for index in indexes]
+    head = _join_cells([columns[index].head for index in indexes], fitted_widths)
     lines = [terminal.style(head, bold=True)]
-    for row in zip(*(cells[at] for at in kept), strict=True):
-        wrapped = (_wrap_text(text, width) for text, width in zip(row, kept_widths, strict=True))
-        lines += [_join_cells(parts, kept_widths) for parts in zip_longest(*wrapped, fillvalue="")]
-    return Table(lines, [column for at, column in enumerate(columns) if at not in kept])
+    for row in zip(*(cells[index] for index in indexes), strict=True):
+        cell_lines = (_wrap_text(text, width) for text, width in zip(row, fitted_widths, strict=True))
+        lines += [_join_cells(parts, fitted_widths) for parts in zip_longest(*cell_lines, fillvalue="")]
+    return Table(lines, [column for index, column in enumerate(columns) if index not in indexes])
 
 
 def _format_columns(columns: Sequence[Column], records: Sequence[Record]) -> list[list[str]]:
@@ -430,11 +430,11 @@ def redraw(table: Table, first: str, notes: Sequence[str]) -> None:
     # The last line of the terminal is for the cursor.
     room = terminal.get_height() - sum(map(terminal.count_lines, [first, *below])) - 1
     heights = [terminal.count_lines(each) for each in table.lines]
-    kept = len(heights)
+    line_count = len(heights)
     if sum(heights) > room:
-        kept = next(at for at in range(kept) if sum(heights[: at + 1]) > room - 1)
-        below.insert(0, f"{len(heights) - kept} more lines have no room")
-    terminal.redraw([escape(first), *table.lines[:kept], *map(escape, below)])
+        line_count = next(at for at in range(line_count) if sum(heights[: at + 1]) > room - 1)
+        below.insert(0, f"{len(heights) - line_count} more lines have no room")
+    terminal.redraw([escape(first), *table.lines[:line_count], *map(escape, below)])
 
 
 def _show_text(text: str, *, is_diff: bool) -> None:

@@ -215,8 +215,8 @@ class Copy:
         for folder in (self.folder, self.data, self.folder / "t"):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o777)
-        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        for name in subprocess.check_output(listed, cwd=ROOT, text=True).split("\0"):
+        list_command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        for name in subprocess.check_output(list_command, cwd=ROOT, text=True).split("\0"):
             if name and (ROOT / name).exists():
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.root / name, follow_symlinks=False)
@@ -490,36 +490,42 @@ class Trial:
     def run(self, copy: Copy, mutant: Mutant, rooms: list[str], first: str) -> dict[str, Any]:
         """Return the result for a mutant. `first` is the test that caught the mutant before; the trial runs
         this test first."""
-        changed = mutant.change((ROOT / mutant.file).read_text())
-        if changed is None:
+        mutated_text = mutant.change((ROOT / mutant.file).read_text())
+        if mutated_text is None:
             return {"result": "gone"}
         tests = self._record.choose(mutant, rooms)
         parts = [[test for test in tests if _get_room(test) == room] for room in rooms]
         for part in [[first]] * (first in self._record.seconds) + parts:
-            by = self._find_catcher(copy, mutant.file, changed, part)
+            by = self._find_catcher(copy, mutant.file, mutated_text, part)
             if by is not None:
                 return {"result": "caught", "by": by}
         return {"result": "escaped" if tests else "no test", "tests": len(tests)}
 
-    def _find_catcher(self, copy: Copy, file: str, changed: str, tests: list[str]) -> str | None:
+    def _find_catcher(self, copy: Copy, file: str, mutated_text: str, tests: list[str]) -> str | None:
         """Return the test that fails with the mutant and passes without the mutant; None if there is no such
         test."""
         text = (ROOT / file).read_text()
         while tests := [test for test in tests if test not in self._failing]:
             modules = {_get_module(test) for test in tests if _get_room(test) != "unit"}
             seconds = 60 * (1 + len(modules)) + 3 * sum(self._record.seconds[test] for test in tests)
-            copy.write(file, changed)
+            copy.write(file, mutated_text)
             status, output = copy.pytest(["-x", *tests], seconds)
             copy.write(file, text)
             if status == 0:
                 return None
-            failed = re.findall(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", output, re.M)
-            name = str(failed[0]) if status == 1 and failed else "timeout" if status is None else "start"
+            failed_tests = re.findall(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", output, re.M)
+            name = (
+                str(failed_tests[0])
+                if status == 1 and failed_tests
+                else "timeout"
+                if status is None
+                else "start"
+            )
             if name in self._passing:
                 return name
             # A module of tests that is not collected fails as a whole.
-            without = {"timeout": tests, "start": ["--collect-only", *tests]}.get(name, [name])
-            status, output = copy.pytest(without, seconds)
+            arguments = {"timeout": tests, "start": ["--collect-only", *tests]}.get(name, [name])
+            status, output = copy.pytest(arguments, seconds)
             if status == 0:
                 self._passing |= {name} - {"timeout", "start"}
                 return name
@@ -573,9 +579,9 @@ def run(record: Record, mutants: list[Mutant], options: argparse.Namespace) -> N
 def report(paths: list[Path]) -> None:
     """Print a table by package, and the mutants that escape. With two files, print the mutants of the first
     file that were caught and escape in the second."""
-    every = [read_results(path) for path in paths]
+    all_results = [read_results(path) for path in paths]
     counts = [Counter[tuple[str, str]]() for _ in paths]
-    for results, count in zip(every, counts, strict=True):
+    for results, count in zip(all_results, counts, strict=True):
         for key, result in results.items():
             for package in (key.partition(":")[0].rpartition("/")[0], "~ all"):
                 count[package, "caught" if result["result"] in ("caught", "gone") else "escaped"] += 1
@@ -583,8 +589,8 @@ def report(paths: list[Path]) -> None:
     for package in sorted({package for count in counts for package, _ in count}):
         numbers = [(count[package, "caught"], count[package, "escaped"]) for count in counts]
         print(f"{package:42}", *(f"{sum(pair):8} {pair[0]:6} {pair[1]:7}" for pair in numbers))
-    for key, result in sorted(every[-1].items()):
-        former_result = every[0].get(key, {})
+    for key, result in sorted(all_results[-1].items()):
+        former_result = all_results[0].get(key, {})
         if result["result"] not in ("caught", "gone") and (
             former_result is result or former_result.get("result") == "caught"
         ):

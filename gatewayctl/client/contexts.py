@@ -99,8 +99,8 @@ class Contexts:
     def remove(self, name: str) -> "Contexts":
         """Return a copy without the context of the given name. Raises BadContext for an unknown name."""
         self.get(name)
-        left = {key: context for key, context in self.by_name.items() if key != name}
-        return Contexts(None if self.current == name else self.current, left)
+        remaining_contexts = {key: context for key, context in self.by_name.items() if key != name}
+        return Contexts(None if self.current == name else self.current, remaining_contexts)
 
 
 def is_token(text: str) -> bool:

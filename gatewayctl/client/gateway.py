@@ -125,11 +125,11 @@ class RemoteGateway:
             yield _iterate_lines(response)
 
     def _send_with_renewal(self, method: str, path: str, **arguments: Any) -> requests.Response:
-        sent = self._token
+        old_token = self._token
         response = self._send(method, path, **arguments)
         if response.status_code == HTTPStatus.UNAUTHORIZED and self._renew and path != "/auth/login":
             new_token = self._renew(self)
-            if new_token not in (None, sent):
+            if new_token not in (None, old_token):
                 self._token = new_token
                 response = self._send(method, path, **arguments)
         return response
@@ -341,8 +341,10 @@ class SignOnFollower:
         """Return the records with new attempts since the last poll, oldest first."""
         query = {**self.query, "since": self._since}
         records = self.gateway.list_records("/subscribers/failed-sign-ons", "failures", query)
-        before = self._attempts
+        former_attempts = self._attempts
         self._attempts = {_get_sign_on_key(each): each["attempts"] for each in records}
-        changed = [each for each in records if before.get(_get_sign_on_key(each)) != each["attempts"]]
+        new_records = [
+            each for each in records if former_attempts.get(_get_sign_on_key(each)) != each["attempts"]
+        ]
         self._since = max((each["last_at"] for each in records), default=self._since)
-        return sorted(changed, key=lambda each: int(each["last_at"]))
+        return sorted(new_records, key=lambda each: int(each["last_at"]))

@@ -137,25 +137,25 @@ def _notify(signals: SignalWatcher, context: str | None, text: str) -> None:
 
 def _follow_all(sources: Sequence[_Source], print_event: Callable[[Event, str | None], None]) -> None:
     """Follow each source in its own thread. If a gateway refuses a request, the other threads continue."""
-    received: queue.SimpleQueue[tuple[str | None, Event | ClientError]] = queue.SimpleQueue()
+    results: queue.SimpleQueue[tuple[str | None, Event | ClientError]] = queue.SimpleQueue()
 
     def follow(source: _Source) -> None:
         try:
             for event in source.follower.follow():
-                received.put((source.context, event))
+                results.put((source.context, event))
         except ClientError as error:
-            received.put((source.context, error))
+            results.put((source.context, error))
 
     for source in sources:
         threading.Thread(target=follow, args=[source], daemon=True).start()
-    left, status = len(sources), ExitStatus.SUCCESS
-    while left:
-        context, event = received.get()
+    remaining_count, status = len(sources), ExitStatus.SUCCESS
+    while remaining_count:
+        context, event = results.get()
         if isinstance(event, Event):
             print_event(event, context)
         else:
             complain(event.lines, context)
-            left, status = left - 1, max(status, event.status)
+            remaining_count, status = remaining_count - 1, max(status, event.status)
     raise click.exceptions.Exit(status)
 
 

@@ -253,16 +253,16 @@ def change_by_file(
         raise CommandError(ExitStatus.USAGE, f"{count}: nothing was changed; --skip-bad ignores them")
     rows = [each for each in lines if isinstance(each, RateRow)]
     changes = _match_sessions(gateway, rows)
-    offline = len(rows) - len({each.row.number for each in changes})
-    skipped = f"{offline} not online, {len(bad_rows)} bad"
-    is_complete = not bad_rows and (not offline or offline_ok)
+    offline_count = len(rows) - len({each.row.number for each in changes})
+    skip_summary = f"{offline_count} not online, {len(bad_rows)} bad"
+    is_complete = not bad_rows and (not offline_count or offline_ok)
     status = ExitStatus.SUCCESS if is_complete else ExitStatus.REFUSED
     records = [each.record for each in changes]
     if changes:
         # The gateway checks the user's role, and the terms, which are the same for all lines.
         _check_change(gateway, changes[0].session["id"], _format_body(changes[0].row, terms))
     if dry_run:
-        text = f"{len(changes)} would change, {skipped}"
+        text = f"{len(changes)} would change, {skip_summary}"
         table = ResultList(records, _CHANGE_COLUMNS)
         return Report(text, {"message": text, "changes": records}, status=status, table=table)
     if changes:
@@ -271,7 +271,7 @@ def change_by_file(
             f"and {count_sessions(hidden_count)} more: --dry-run shows all\n" if hidden_count > 0 else ""
         )
         table = ResultList(records[:_MAX_SHOWN_CHANGES], _CHANGE_COLUMNS)
-        report = Report(f"{overflow_note}{len(changes)} will change, {skipped}", None, table=table)
+        report = Report(f"{overflow_note}{len(changes)} will change, {skip_summary}", None, table=table)
         cli.confirm(
             "Change their rates?", yes=yes, refusal="nothing was changed", report=report, always_report=True
         )
@@ -292,7 +292,7 @@ def change_by_file(
                 failure_count += 1
             update(change_count + failure_count, failure_count)
     untried_count = len(changes) - change_count - failure_count
-    text = f"{change_count} changed, {failure_count} failed, {skipped}, {untried_count} not tried"
+    text = f"{change_count} changed, {failure_count} failed, {skip_summary}, {untried_count} not tried"
     return Report(text, {"message": text}, status=status)
 
 

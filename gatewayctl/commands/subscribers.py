@@ -161,8 +161,8 @@ def disconnect(
         path = f"{sessions.PATH}/disconnect"
         return jobs.run_job(gateway, path, {"filter": filter}, "Disconnect them?", per_second, dry_run, yes)
     # Two targets may name the same session.
-    found = (sessions.find_session(gateway, target) for target in targets)
-    details = list({each["id"]: each for each in found}.values())
+    records = (sessions.find_session(gateway, target) for target in targets)
+    details = list({each["id"]: each for each in records}.values())
     if interface is not None:
         path, body = f"{sessions.PATH}/disconnect-by-interface", {"interface": interface}
         report, has_sessions = jobs.preview_change(gateway, path, body)

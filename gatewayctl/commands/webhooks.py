@@ -29,8 +29,8 @@ _WEBHOOK_COLUMNS = (
 
 
 def _describe_error(record: Record) -> str:
-    dropped = record.get("dropped")
-    return f"{dropped} dropped: the queue was full" if dropped else format_value(record.get("error"))
+    drop_count = record.get("dropped")
+    return f"{drop_count} dropped: the queue was full" if drop_count else format_value(record.get("error"))
 
 
 _DELIVERY_COLUMNS = (

@@ -193,8 +193,8 @@ class _Reference:
         whole = self._resolve(schema)
         name = schema.get("$ref", "").rpartition("/")[2]
         if choices := [each for each in whole.get("enum", ()) if each is not None]:
-            shown = ", ".join(format_code(str(each)) for each in choices[:_MAX_SHOWN_VALUES])
-            return shown + (", ..." if len(choices) > _MAX_SHOWN_VALUES else "")
+            texts = ", ".join(format_code(str(each)) for each in choices[:_MAX_SHOWN_VALUES])
+            return texts + (", ..." if len(choices) > _MAX_SHOWN_VALUES else "")
         if name and "properties" in whole:
             record_page = self._page_by_record[name]
             return f"[{name}]({'' if record_page == page else f'{record_page}.md'}#{_make_anchor(name)})"
@@ -239,8 +239,10 @@ class _Reference:
 
 def _format_field_table(title: str, rows: Sequence[Sequence[str]]) -> str:
     head = (title, *_TABLE_HEAD)
-    shown = [place for place in range(len(head)) if any(row[place] for row in rows)]
-    return format_table([head[place] for place in shown], ([row[place] for place in shown] for row in rows))
+    used_columns = [column for column in range(len(head)) if any(row[column] for row in rows)]
+    return format_table(
+        [head[column] for column in used_columns], ([row[column] for column in used_columns] for row in rows)
+    )
 
 
 def _find_data(response: Mapping[str, Any]) -> Any:
