@@ -17,14 +17,14 @@ from gateway_core.sessions.session import Session
 
 class LabSession(Session, frozen=True, kw_only=True):
     """Session of the lab, with its traffic and the interface index of its device. The IFB of the session has
-    the next index."""
+    the next interface index."""
 
     ifindex: int
     traffic: Traffic
 
 
 class AccessVlan(Record, frozen=True):
-    """VLAN on which subscribers may sign on. `outer_vlan_id` is None for a single tag."""
+    """VLAN on which subscribers may sign on. `outer_vlan_id` is None for a VLAN with one tag."""
 
     trunk: str
     vlan_id: int
@@ -83,7 +83,7 @@ class VlanTable:
         return sorted(self, key=ManagedVlan.get_key)
 
     def configure(self, demux: Demux) -> None:
-        """Apply new limits, with a full token bucket."""
+        """Apply the VLAN limits of a new configuration, and refill the token bucket."""
         self._demux = demux
         limits = demux.rate_limits
         self._bucket = TokenBucket(limits.vlans_per_second, limits.burst)
@@ -91,8 +91,9 @@ class VlanTable:
     def admit(
         self, access_vlan: AccessVlan, ifindexes: Iterator[int], now: float, *, is_limited: bool
     ) -> bool:
-        """Create a VLAN if it does not exist. Return False, and count the refusal, if a limit is reached.
-        `ifindexes` gives the interface index; without `is_limited`, the rate is not limited."""
+        """Create a VLAN if the VLAN does not exist. Return False, and count the refusal, if a limit is
+        reached. `ifindexes` yields the interface index of a new VLAN. If `is_limited` is False, the rate of
+        new VLANs is not limited."""
         if access_vlan.name in self._vlan_of_name:
             return True
         if len(self._vlan_of_name) >= self._demux.rate_limits.max_vlans:
@@ -106,7 +107,7 @@ class VlanTable:
         return True
 
     def add_session(self, session: LabSession, started_at: float) -> None:
-        """Add a session to its VLAN, which must exist."""
+        """Add a session to the VLAN that carries the session. The VLAN must exist."""
         vlan = self._vlan_of_name[session.access_interface]
         self._idle_since.pop(vlan.access_vlan.name, None)
         # The first sessions are older than the lab.
@@ -115,7 +116,8 @@ class VlanTable:
         self._add_traffic(vlan, session.traffic)
 
     def remove_session(self, session: LabSession, now: float, usage: int) -> None:
-        """Remove a session from its VLAN. The traffic of the session stays in the counters of the VLAN."""
+        """Remove a session from the VLAN that carries the session. The traffic of the session stays in the
+        counters of the VLAN."""
         vlan = self._vlan_of_name[session.access_interface]
         if vlan.session_count == 1:
             self._idle_since[vlan.access_vlan.name] = now
@@ -128,13 +130,14 @@ class VlanTable:
         self._add_traffic(self._vlan_of_name[after.access_interface], after.traffic - before.traffic)
 
     def _add_traffic(self, vlan: ManagedVlan, change: Traffic) -> None:
-        """Store a VLAN in the table, and add a change of traffic to the VLAN and its trunk."""
+        """Store a VLAN in the table, and add `change` to the traffic of the VLAN and to the traffic of the
+        trunk."""
         self._vlan_of_name[vlan.access_vlan.name] = replace(vlan, traffic=vlan.traffic + change)
         trunk = vlan.access_vlan.trunk
         self.traffic_of_trunk[trunk] = self.traffic_of_trunk.get(trunk, Traffic()) + change
 
     def expire(self, now: float) -> None:
-        """Remove the VLANs that had no session for the idle timeout."""
+        """Remove the VLANs that had no session for the idle timeout of the configuration."""
         while self._idle_since:
             name, since = next(iter(self._idle_since.items()))
             if now - since < self._demux.idle_timeout:

@@ -53,19 +53,19 @@ class LabServices:
     """`GatewayServices` of the lab, which has no services."""
 
     def render(self, configuration: Configuration) -> RenderedFiles:
-        """Return no files."""
+        """Return no files, because the lab has no services."""
         return {}
 
     def apply(self, rendered: RenderedFiles, configuration: Configuration) -> None:
-        """Do nothing."""
+        """Do nothing, because the lab has no services."""
 
     def resume(self, configuration: Configuration) -> None:
-        """Do nothing."""
+        """Do nothing, because the lab has no services."""
 
 
 class LabGateway(Gateway):
-    """Gateway with the simulated subscribers of a `Population`. Their arrivals and departures are added to
-    the `journal`.
+    """Gateway with the simulated subscribers of a `Population`. Arrivals and departures of subscribers are
+    added to the `journal`.
 
     Subscribers arrive and depart only in `advance`. Counters are always up to date. The lock of the session
     table protects the whole world. `rates` is the file that keeps temporary rates over a restart, or None.
@@ -91,8 +91,8 @@ class LabGateway(Gateway):
             time.sleep(_ADVANCE_INTERVAL_SECONDS)
 
     def advance(self, pause: Callable[[float], object] = time.sleep) -> None:
-        """Simulate all due arrivals and departures, in batches, so that requests do not wait for the end.
-        `pause` is a function that waits for a number of seconds."""
+        """Simulate all due arrivals and departures in batches, so that a request waits for one batch at most.
+        `pause` waits between two batches, for the given number of seconds."""
         now, has_more = self._read_time(), True
         while has_more:
             with self._lock:
@@ -216,7 +216,7 @@ class LabGateway(Gateway):
     @contextmanager
     def _lock_and_advance(self) -> Iterator[float]:
         """Hold the lock, advance the world to the current time, and yield this time. Without the advance, a
-        change could come before arrivals that were due earlier, and counters would decrease."""
+        change could precede arrivals that were due earlier, and counters would decrease."""
         with self._lock:
             now = self._read_time()
             while self._world.advance(now, _MAX_EVENTS_PER_HOLD):
@@ -224,7 +224,7 @@ class LabGateway(Gateway):
             yield now
 
     def _read_time(self) -> float:
-        """Return the time of the lab in epoch seconds, which never jumps; see World."""
+        """Return the time of the lab in epoch seconds. The time never jumps; see `World`."""
         return self._boot_time + self._clock.steady()
 
     def _read_usage(self) -> int:

@@ -51,7 +51,7 @@ def list_fixed_interfaces(
     traffic_of_trunk: Mapping[str, Traffic],
     usage: int,
 ) -> Iterator[Interface]:
-    """Yield the interfaces that belong to no VLAN and no session."""
+    """Yield the interfaces that belong to neither a VLAN nor a session."""
     ipv4 = InterfaceAddress(AddressFamily.INET, "127.0.0.1", 8)
     ipv6 = InterfaceAddress(AddressFamily.INET6, "::1", 128)
     yield _make_interface(
@@ -111,7 +111,7 @@ def make_ifb_interface(session: LabSession, usage: int) -> Interface:
 
 
 def list_network_routes(configuration: Configuration) -> Iterator[Route]:
-    """Yield the routes that belong to no session."""
+    """Yield the routes of the gateway that do not belong to a session."""
     bgp, cgnat = configuration.bgp, configuration.cgnat
     uplinks = configuration.interfaces.uplinks
     if bgp is not None and uplinks:
@@ -135,7 +135,7 @@ def list_network_routes(configuration: Configuration) -> Iterator[Route]:
 
 
 def make_session_route(cgnat: Cgnat, session: Session) -> Route:
-    """Return the host route of a session, in the routing table for the session's packets."""
+    """Return the host route of a session, in the routing table that the session's packets use."""
     return _make_route(
         dst=f"{session.summary.ip_address}/32",
         dev=session.interface,
@@ -225,7 +225,8 @@ def _make_family_summary(
 
 
 def _list_uplink_addresses(configuration: Configuration, name: str) -> tuple[InterfaceAddress, ...]:
-    """Return the gateway's addresses on an uplink, one address in the transfer network of each peer."""
+    """Return the gateway's addresses on the uplink `name`: one address in the transfer network of each BGP
+    peer."""
     peers: list[IPv4Address] = []
     if configuration.bgp is not None and name == configuration.interfaces.uplinks[0]:
         peers += _list_ipv4_peers(configuration.bgp)
@@ -242,7 +243,7 @@ def _list_ipv4_peers(bgp: Bgp) -> list[IPv4Address]:
 
 
 def _find_transfer_network(peer: IPv4Address) -> IPv4Network:
-    """Return the /30 network that contains the gateway and a peer."""
+    """Return the /30 network that contains the gateway and a BGP peer."""
     return IPv4Network((peer, 30), strict=False)
 
 

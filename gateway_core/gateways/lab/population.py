@@ -49,9 +49,9 @@ class Population:
     """Settings of the lab's subscribers: sessions at the start, arrivals per second, seed, and whether
     subscribers use their full rates.
 
-    The rate of departures makes the number of sessions at the start also the mean number. In a lab that
-    starts without sessions, subscribers stay for an hour on average, and the number of sessions grows until
-    departures balance arrivals.
+    The rate of departures is chosen so that the mean number of sessions equals the number at the start. In a
+    lab that starts without sessions, subscribers stay for an hour on average, and the number of sessions
+    grows until departures balance arrivals.
     """
 
     sessions: int
@@ -61,7 +61,7 @@ class Population:
 
     @property
     def departures_per_session(self) -> float:
-        """Probability per second that a session ends by itself."""
+        """Probability per second that a session ends without a disconnect request."""
         if not self.arrivals:
             return 0.0
         return self.arrivals / self.sessions if self.sessions else 1 / _MEAN_STAY_SECONDS
@@ -94,7 +94,7 @@ class Subscriber(Record, frozen=True):
 
     @property
     def is_dual_stack(self) -> bool:
-        """True for two thirds of the subscribers."""
+        """True if the subscriber has IPv6 besides IPv4, as two thirds of the subscribers have."""
         return int(self.acct_session_id, 16) % 3 > 0
 
     @property
@@ -162,7 +162,8 @@ class SubscriberGenerator:
         return min(self._subscribers.expovariate(departures), _MAX_AGE_SECONDS)
 
     def draw_stay(self) -> float:
-        """Return the seconds until a session ends by itself; infinite in a lab without arrivals."""
+        """Return the seconds until a session ends without a disconnect request; infinite in a lab without
+        arrivals."""
         departures = self._population.departures_per_session
         return self._time_random.expovariate(departures) if departures else math.inf
 
@@ -202,7 +203,8 @@ def _list_first_vlans(profile: VlanProfile, trunk: str, count: int) -> Iterator[
 class LockedOutSubscribers:
     """Latest departed subscribers who cannot sign on again.
 
-    The class has its own random numbers, so that it does not change which subscribers arrive and depart.
+    The class has its own random number generator, so that failed sign-ons do not change which subscribers
+    arrive and depart.
     """
 
     def __init__(self, seed: int) -> None:
@@ -213,8 +215,8 @@ class LockedOutSubscribers:
         self, departed: SessionSummary, trunks: Sequence[str]
     ) -> tuple[SessionSummary, str] | None:
         """Lock out a departed subscriber, with a small probability. Return a random locked-out subscriber and
-        the reason why the sign-on fails; None if no subscriber is locked out, or if the drawn subscriber is
-        not on these `trunks`."""
+        the reason why the sign-on fails. Return None if no subscriber is locked out, or if the random
+        subscriber is not on one of the `trunks`."""
         if self._random.random() < _LOCKED_OUT_SHARE:
             self._subscribers.append((departed, self._random.choices(*_SIGN_ON_FAILURES)[0]))
         if not self._subscribers:

@@ -1,8 +1,8 @@
 """Traffic of the lab: a curve of usage for all subscribers, and counters as linear functions of the usage.
 
-The level is the percentage of their rates that subscribers use at a time. The usage at a time is the sum of
-the levels of all seconds since the epoch. All values are integers: rounding never decreases a counter, and
-the traffic of several sessions is exactly the sum of the traffic of each session.
+The level is the percentage of the subscribed rates that subscribers use at a time. The usage at a time is the
+sum of the levels of all seconds since the epoch. All values are integers: rounding never decreases a counter,
+and the traffic of several sessions is exactly the sum of the traffic of each session.
 """
 
 from itertools import accumulate
@@ -57,8 +57,8 @@ _BYTES_PER_PACKET_UP, _BYTES_PER_PACKET_DOWN = 400, 1200
 
 
 class TrafficModel:
-    """Model of the share of their rates that subscribers use: with `is_full_rate` always the full rates,
-    otherwise a share that depends on the subscriber and on the hour of the day."""
+    """Model of the share of the subscribed rates that subscribers use. With `is_full_rate`, the share is
+    always 100%; otherwise the share depends on the subscriber and on the hour of the day."""
 
     def __init__(self, *, is_full_rate: bool) -> None:
         self._is_full_rate = is_full_rate
@@ -104,7 +104,8 @@ class Traffic(Record, frozen=True):
         return Traffic(*map(sub, astuple(self), astuple(other)))
 
     def with_rates(self, up_bps: int, down_bps: int, usage: int) -> "Traffic":
-        """Return traffic with other rates from this `usage` on, and with the same counters at this usage."""
+        """Return traffic with other rates from the given `usage` on. The counters at that usage stay the
+        same."""
         return Traffic(
             up_bps,
             down_bps,
@@ -113,7 +114,7 @@ class Traffic(Record, frozen=True):
         )
 
     def stop_at(self, usage: int) -> "Traffic":
-        """Return traffic whose counters no longer change from this `usage` on."""
+        """Return traffic whose counters no longer change from the given `usage` on."""
         return self.with_rates(0, 0, usage)
 
     def compute_counters(self, usage: int) -> Counters:

@@ -52,7 +52,8 @@ class AddressPool:
         self._returned_addresses: deque[str] = deque()
 
     def take(self, is_used: Callable[[str], bool]) -> str | None:
-        """Take a free address from the pool, and return it; None if no address is free."""
+        """Take a free address from the pool, and return the address; None if no address is free. `is_used`
+        returns True for an address that must not be taken."""
         return next((address for address in self._list_free_addresses() if not is_used(address)), None)
 
     def give_back(self, address: str) -> None:
@@ -74,8 +75,8 @@ class TemporaryRate(Record, frozen=True):
 
 
 class TemporaryRates:
-    """Store of the temporary rates of sessions, by accounting id, in the file `path`; only in memory if
-    `path` is None."""
+    """Store of the temporary rates of sessions, by accounting id. The rates are kept in the file `path`, or
+    only in memory if `path` is None."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -87,12 +88,13 @@ class TemporaryRates:
                 _log.error("cannot read the temporary rates of the lab, the rates are lost: %s", error)
 
     def store(self, acct_session_id: str, rate: TemporaryRate) -> None:
-        """Store the temporary rates of a session. Raises StepFailed: then the former rates stay."""
+        """Store the temporary rates of a session. Raises StepFailed if the file cannot be written; the former
+        rates then stay."""
         self._write({**self.rate_of_id, acct_session_id: rate})
 
     def forget(self, acct_session_ids: Iterable[str]) -> None:
-        """Remove the temporary rates of sessions. A failure is only logged, because these sessions have ended
-        or have permanent rates."""
+        """Remove the temporary rates of sessions. A failure to write the file is only logged, because these
+        sessions have ended or have permanent rates."""
         known_ids = {id for id in acct_session_ids if id in self.rate_of_id}
         if known_ids:
             try:
@@ -111,10 +113,10 @@ class TemporaryRates:
 
 
 class World:
-    """World of the lab: `sessions` and `vlans`, generated from a seed. The sessions at the start have no
-    event in the `journal`.
+    """World of the lab: `sessions` and `vlans`, generated from a seed. The sessions that exist at the start
+    have no event in the `journal`.
 
-    Times are the epoch time at the start of the lab plus the monotonic time since then, so they never jump.
+    Times are the epoch time at the start of the lab plus the monotonic time since then, so times never jump.
     """
 
     def __init__(
@@ -152,8 +154,8 @@ class World:
         self._restore_rates()
 
     def advance(self, now: float, max_events: int) -> bool:
-        """Simulate the arrivals and departures that are due, at most `max_events`. Return True if more may be
-        due."""
+        """Simulate the arrivals and departures that are due, at most `max_events`. Return True if more events
+        may be due."""
         for _ in range(max_events):
             is_departure = bool(self._departures) and self._departures[0][0] <= self._next_arrival
             event_at = self._departures[0][0] if is_departure else self._next_arrival
@@ -186,7 +188,7 @@ class World:
         self, before: LabSession, down_bps: int, up_bps: int, expiry: Expiry | None, now: float
     ) -> LabSession:
         """Change the rates of a session, and return the changed session. Rates with an `expiry` are stored
-        first. Raises StepFailed."""
+        first. Raises StepFailed if the rates cannot be stored; the session then keeps the former rates."""
         if expiry is not None:
             self._rates.store(before.acct_session_id, TemporaryRate(down_bps, up_bps, expiry))
         else:
@@ -201,7 +203,8 @@ class World:
 
     def configure(self, configuration: Configuration, now: float) -> None:
         """Apply a new running configuration, as `Gateway.configure` describes. Due events that were not
-        simulated yet are postponed: they would end sessions that the impact of the commit did not count."""
+        simulated yet are postponed. Otherwise the events could end sessions that the impact of the commit did
+        not count."""
         if configuration.cgnat.source_range != self.configuration.cgnat.source_range:
             self._shared_pool = _make_shared_pool(configuration)
         self.configuration = configuration
