@@ -1,1 +1,1 @@
-"""Netlink: reads, changes and watches the network of the kernel."""
+"""Access to the network of the kernel through netlink: reads, changes and events."""

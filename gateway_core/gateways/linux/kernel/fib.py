@@ -35,7 +35,7 @@ _TYPE_NAMES = ("none", "unicast", "local", "broadcast", "anycast", "multicast", 
 
 
 class NextHop(Record, frozen=True):
-    """Next hop of a route. `gateway` is None for a destination that is directly on the link."""
+    """Next hop of a route. `gateway` is None if the destination is directly on the link."""
 
     gateway: str | None
     ifindex: int | None
@@ -60,8 +60,8 @@ class FibEntry(NamedTuple):
     """Fields of a route that are needed to compare tens of thousands of routes.
 
     Addresses are in network byte order: 4 bytes for IPv4, 16 bytes for IPv6. `ifindex` is 0 for a route over
-    several devices or over none. An unreachable route has no device; the core adds unreachable routes with
-    the worst metric.
+    several devices or without a device. An unreachable route has no device; the core adds unreachable routes
+    with the worst metric.
     """
 
     table: int
@@ -74,8 +74,8 @@ class FibEntry(NamedTuple):
 
 
 class PolicyRule(Record, frozen=True):
-    """IPv4 policy rule for packets from the network `source` that arrive on the device `iif`. None matches
-    any network, or any device."""
+    """IPv4 policy rule for packets from the network `source` that arrive on the device `iif`. If `source` or
+    `iif` is None, the rule matches any network or any device."""
 
     priority: int
     table: int
@@ -85,7 +85,7 @@ class PolicyRule(Record, frozen=True):
 
 
 def parse_route(body: bytes) -> RouteEntry:
-    """Parse an RTM_NEWROUTE message into a route. Raises MalformedMessage."""
+    """Parse an RTM_NEWROUTE message into a route. Raises MalformedMessage if `body` is malformed."""
     family, length, _, _, table, protocol, scope, type, _ = nl.unpack(rt.RTMSG, body)
     attributes = nl.split_attributes(body, rt.RTMSG.size)
     if family not in nl.ADDRESS_BYTES or length > 8 * nl.ADDRESS_BYTES[family]:
@@ -104,7 +104,7 @@ def parse_route(body: bytes) -> RouteEntry:
 
 
 def parse_fib_entry(body: bytes) -> FibEntry:
-    """Parse an RTM_NEWROUTE message into a FIB entry. Raises MalformedMessage."""
+    """Parse an RTM_NEWROUTE message into a FIB entry. Raises MalformedMessage if `body` is malformed."""
     family, length, _, _, table, _, _, type, _ = nl.unpack(rt.RTMSG, body)
     attributes = nl.split_attributes(body, rt.RTMSG.size)
     if family not in nl.ADDRESS_BYTES:
@@ -122,7 +122,7 @@ def parse_fib_entry(body: bytes) -> FibEntry:
 
 
 def parse_rule(body: bytes) -> PolicyRule:
-    """Parse an RTM_NEWRULE message into a policy rule. Raises MalformedMessage."""
+    """Parse an RTM_NEWRULE message into a policy rule. Raises MalformedMessage if `body` is malformed."""
     _, _, length, _, table, *_ = nl.unpack(rt.RTMSG, body)
     attributes = nl.split_attributes(body, rt.RTMSG.size)
     return PolicyRule(
@@ -165,8 +165,8 @@ def delete_rule(rule: PolicyRule) -> KernelChange:
 
 
 def _parse_table(header_table: int, attribute: bytes | None) -> int:
-    """Return the number of a table, from the attribute if the message has one. The header field `short` has
-    one byte, too small for larger numbers."""
+    """Return the number of a routing table: `attribute` if the message has the attribute, otherwise
+    `header_table`. The header field `short` has one byte, too small for larger numbers."""
     return header_table if attribute is None else nl.parse_u32(attribute) or 0
 
 

@@ -48,7 +48,7 @@ _IFREQ_STRUCT = struct.Struct("16si20x")
 
 
 class VlanTag(Record, frozen=True):
-    """VLAN tag that a VLAN device adds to the packets that it sends."""
+    """VLAN tag that a VLAN device adds to outgoing packets."""
 
     protocol: VlanProtocol
     id: int
@@ -90,7 +90,7 @@ class LinkEntry(NamedTuple):
 
 
 class Address(Record, frozen=True):
-    """Address of a link."""
+    """IPv4 or IPv6 address of a link."""
 
     ifindex: int
     family: AddressFamily
@@ -99,7 +99,7 @@ class Address(Record, frozen=True):
 
 
 def parse_link(body: bytes) -> Link:
-    """Parse an RTM_NEWLINK message into a link. Raises MalformedMessage."""
+    """Parse an RTM_NEWLINK message into a link. Raises MalformedMessage if `body` is malformed."""
     _, type, index, flags, _ = nl.unpack(rt.IFINFOMSG, body)
     attributes = nl.split_attributes(body, rt.IFINFOMSG.size)
     if rt.IFLA_IFNAME not in attributes:
@@ -129,7 +129,7 @@ def parse_link(body: bytes) -> Link:
 
 
 def parse_link_entry(body: bytes) -> LinkEntry:
-    """Parse an RTM_NEWLINK message into a link entry. Raises MalformedMessage."""
+    """Parse an RTM_NEWLINK message into a link entry. Raises MalformedMessage if `body` is malformed."""
     _, type, index, flags, _ = nl.unpack(rt.IFINFOMSG, body)
     name = nl.find_text(body, rt.IFINFOMSG.size, rt.IFLA_IFNAME)
     return LinkEntry(index, name, bool(flags & rt.IFF_UP), type == rt.ARPHRD_ETHER)
@@ -142,7 +142,7 @@ def is_ifb(body: bytes) -> bool:
 
 
 def parse_address(body: bytes) -> Address:
-    """Parse an RTM_NEWADDR message into an address. Raises MalformedMessage."""
+    """Parse an RTM_NEWADDR message into an address. Raises MalformedMessage if `body` is malformed."""
     family, prefix_length, _, _, index = nl.unpack(rt.IFADDRMSG, body)
     attributes = nl.split_attributes(body, rt.IFADDRMSG.size)
     # On a point-to-point link, IFA_ADDRESS is the peer's address.
@@ -158,14 +158,15 @@ def parse_address(body: bytes) -> Address:
 
 
 def parse_statistics(body: bytes) -> tuple[int, InterfaceStats]:
-    """Parse an RTM_NEWSTATS message into the index and the counters of a device. Raises MalformedMessage."""
+    """Parse an RTM_NEWSTATS message into the index and the counters of a device. Raises MalformedMessage if
+    `body` is malformed."""
     attributes = nl.split_attributes(body, rt.IF_STATS_MSG.size)
     return nl.unpack(rt.IF_STATS_MSG, body)[2], _parse_stats(attributes.get(rt.IFLA_STATS_LINK_64))
 
 
 def find_device_names(indexes: Iterable[int]) -> dict[int, str]:
     """Return a map from interface index to device name. Devices that no longer exist are left out. Raises
-    OSError."""
+    OSError if the kernel refuses the query for another reason."""
     name_of_index = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ioctl_socket:
         for index in indexes:
@@ -224,8 +225,8 @@ def delete_group(group: int) -> KernelChange:
 
 def enable_proxy_arp(ifindex: int) -> KernelChange:
     """Enable proxy ARP on a device (`proxy_arp` of ip-sysctl): the kernel answers ARP requests for addresses
-    that it reaches over another device. Set by netlink because the core's service cannot write to
-    /proc/sys."""
+    that are reachable over another device. The setting is made by netlink, because the core's service cannot
+    write to /proc/sys."""
     setting = nl.pack_attribute(rt.IFLA_INET_CONF, nl.pack_u32(rt.IPV4_DEVCONF_PROXY_ARP, 1))
     return _change_link(
         ifindex, nl.pack_attribute(rt.IFLA_AF_SPEC, nl.pack_attribute(socket.AF_INET, setting))
@@ -287,9 +288,10 @@ def _parse_stats(data: bytes | None) -> InterfaceStats:
 def read_thresholds(family: int) -> tuple[int, ...] | None:
     """Return the three thresholds of a family's neighbour table (`gc_thresh1` to `gc_thresh3` of ip-sysctl).
 
-    Up to the first threshold, the kernel removes no neighbour. Above the second, unused neighbours are
-    removed within seconds. Above the third, no neighbour can be added. Return None if the kernel has no
-    table for the family, as without IPv6. Raises KernelError.
+    Up to the first threshold, the kernel removes no neighbour. Above the second threshold, unused neighbours
+    are removed within seconds. Above the third threshold, no neighbour can be added. Return None if the
+    kernel has no table for the family, for example on a machine without IPv6. Raises KernelError if the
+    thresholds cannot be read.
     """
     thresholds = dump(
         "read the neighbour tables", rt.RTM_GETNEIGHTBL, rt.NDTMSG.pack(family, 0), _parse_thresholds
@@ -298,9 +300,10 @@ def read_thresholds(family: int) -> tuple[int, ...] | None:
 
 
 def raise_thresholds(neighbour_count: int) -> bool:
-    """Raise the thresholds of each neighbour table: the kernel then keeps `neighbours` entries, and allows
-    four times as many. A higher existing threshold stays. Return False if no threshold was changed. Raises
-    KernelError, with the code ENOENT outside the initial network namespace."""
+    """Raise the thresholds of each neighbour table, so that the kernel keeps `neighbour_count` entries and
+    allows four times as many. A higher existing threshold stays. Return False if no threshold was changed.
+    Raises KernelError if the kernel refuses the change; the code is ENOENT outside the initial network
+    namespace."""
     is_changed = False
     minimum = (neighbour_count, 2 * neighbour_count, 4 * neighbour_count)
     for family, name in _NEIGHBOUR_TABLE_NAMES.items():

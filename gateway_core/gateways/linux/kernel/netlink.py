@@ -1,11 +1,10 @@
-"""Messages of netlink (RFC 3549 section 2.2), and their exchange with the kernel.
+"""Messages of netlink (RFC 3549 section 2.2), and the exchange of messages with the kernel.
 
 Each exchange uses its own socket, so any thread may call, and a reply always belongs to the caller's own
 exchange. An exchange uses the network namespace of the calling thread. One datagram carries many changes or
 queries, so that the state of thousands of sessions is set within seconds.
 
-The parsers of the kernel's messages are pure functions. Any input gives a value or raises
-`MalformedMessage`.
+The parsers of the kernel's messages are pure functions. Any input gives a value or raises `MalformedMessage`.
 """
 
 import errno
@@ -108,7 +107,8 @@ def pack_text(type: int, value: str) -> bytes:
 
 
 def split_messages(data: bytes) -> Iterator[Message]:
-    """Yield the messages of one datagram. Raises MalformedMessage."""
+    """Yield the messages of one datagram. Raises MalformedMessage if a message is cut off or has a wrong
+    length."""
     offset, end = 0, len(data)
     while offset < end:
         if end - offset < _HEADER_STRUCT.size:
@@ -122,7 +122,8 @@ def split_messages(data: bytes) -> Iterator[Message]:
 
 def split_attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     """Return a map from attribute type to value, for the attributes from `offset` to the end of `data`. If
-    several attributes have the same type, the last one counts. Raises MalformedMessage."""
+    several attributes have the same type, the last attribute counts. Raises MalformedMessage if an attribute
+    is cut off or has a wrong length."""
     values = {}
     end = len(data)
     unpack = _ATTRIBUTE_STRUCT.unpack_from
@@ -138,8 +139,8 @@ def split_attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
 
 
 def find_text(data: bytes, offset: int, type: int) -> str:
-    """Return the text of the attribute with this type. The search is five times as fast as `split_attributes`
-    when the attribute is the first. Raises MalformedMessage if the attribute is missing."""
+    """Return the text of the attribute with this type. If the first attribute has this type, the search is
+    five times as fast as `split_attributes`. Raises MalformedMessage if the attribute is missing."""
     if len(data) >= offset + _ATTRIBUTE_STRUCT.size:
         length, first_type = _ATTRIBUTE_STRUCT.unpack_from(data, offset)
         if first_type == type and length <= len(data) - offset:
@@ -151,8 +152,8 @@ def find_text(data: bytes, offset: int, type: int) -> str:
 
 
 def unpack(structure: struct.Struct, data: bytes, offset: int = 0) -> tuple[int, ...]:
-    """Return the numbers of a structure at `offset`. Bytes after the structure are ignored: a
-    later kernel may have appended fields. Raises MalformedMessage."""
+    """Return the numbers of a structure at `offset`. Bytes after the structure are ignored, because a later
+    kernel may have appended fields. Raises MalformedMessage if the data ends before the structure."""
     if len(data) - offset < structure.size:
         raise MalformedMessage("a structure is cut off")
     return structure.unpack_from(data, offset)
@@ -169,7 +170,8 @@ def parse_text(data: bytes) -> str:
 
 
 def parse_address(family: int, data: bytes) -> str:
-    """Return the text of an IPv4 or IPv6 address. Raises MalformedMessage for a wrong length."""
+    """Return the text of an IPv4 or IPv6 address. Raises MalformedMessage if the length of `data` does not
+    match `family`."""
     if len(data) != ADDRESS_BYTES.get(family):
         raise MalformedMessage("an address has the wrong length")
     return socket.inet_ntop(family, data)
@@ -212,11 +214,12 @@ def dump(
     parse: Callable[[bytes], T],
     key: Callable[[T], Hashable] = _return_entry,
 ) -> list[T]:
-    """Return all readable entries of a dump. Raises KernelError.
+    """Return all readable entries of a dump. Raises KernelError if the kernel refuses the dump, or if all
+    entries are unreadable.
 
-    When the kernel's tables change during each attempt, return the entries of all attempts, without
-    duplicates by `key`. Such a result may include entries that have been deleted meanwhile, and lacks an
-    existing entry only if every attempt missed the entry.
+    If the kernel's tables change during each attempt, return the entries of all attempts; of the entries with
+    the same `key`, only one is returned. Such a result may include deleted entries. An existing entry is
+    missing only if every attempt missed the entry.
     """
     entries_by_key: dict[Hashable, T] = {}
     for _ in range(_MAX_DUMP_ATTEMPTS):
@@ -241,8 +244,8 @@ def query(
     absent_codes: Set[int],
 ) -> list[T | None]:
     """Return the object of each query. The result is None for a query that the kernel refuses with an error
-    number in `absent_codes`, for an empty reply, and for an unreadable object. Raises KernelError for any
-    other refusal."""
+    number in `absent_codes`, for an empty reply, and for an unreadable object. Raises KernelError if the
+    kernel refuses a query with another error number."""
     requests = [pack_request(type, flags | ACK, QUERY_SEQUENCE, body) for body in bodies]
     objects: list[T | None] = []
     for body, reply in zip(bodies, _exchange(step, requests, _MAX_QUERIES_PER_DATAGRAM), strict=True):
@@ -264,8 +267,9 @@ def try_changes(step: str, changes: Sequence[KernelChange]) -> list[int]:
 
 def change(step: str, *changes: KernelChange, accept: Container[int] = ()) -> list[bool]:
     """Apply changes in this order. Return a list with True for each applied change, and False for each change
-    that the kernel refused with an error number in `accept`, such as EEXIST. All changes are tried before the
-    first other refusal is raised as KernelError, or as NoDevice if a device does not exist."""
+    that the kernel refused with an error number in `accept`, such as EEXIST. Raises KernelError for the first
+    change that the kernel refused with another error number, or NoDevice if a device does not exist. All
+    changes are tried before the exception is raised."""
     codes = try_changes(step, changes)
     for code in codes:
         if code and code not in accept:

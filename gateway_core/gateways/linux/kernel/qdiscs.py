@@ -26,7 +26,8 @@ _FIRST_ACTION = 1
 
 class TbfLimit(Record, frozen=True):
     """Rate limit of a TBF qdisc (tc-tbf(8)). `rate` is in bytes per second, `overhead` and `mpu` are in
-    bytes. `burst` is the time, in ticks, that the bytes of the burst take at this rate."""
+    bytes. `burst` is the time, in ticks of the kernel, in which the bytes of the burst are sent at this
+    rate."""
 
     rate: int
     overhead: int
@@ -53,28 +54,29 @@ class QdiscEntry(NamedTuple):
 
 
 class PacketFilter(Record, frozen=True):
-    """Packet filter of a device. `redirect` is the index of the device to which every packet is redirected: 0
-    if the target device is deleted, None if the filter is no such redirect."""
+    """Packet filter of a device. `redirect` is the index of the device to which the filter redirects every
+    packet. `redirect` is 0 if that device was deleted, and None if the filter does not redirect every
+    packet."""
 
     priority: int
     redirect: int | None
 
 
 def parse_qdisc(body: bytes) -> Qdisc:
-    """Parse an RTM_NEWQDISC message into a qdisc. Raises MalformedMessage."""
+    """Parse an RTM_NEWQDISC message into a qdisc. Raises MalformedMessage if `body` is malformed."""
     handle, _, kind, options = _unpack_message(body)
     return Qdisc(kind, handle, _parse_limit(nl.split_attributes(options)) if kind == "tbf" else None)
 
 
 def parse_qdisc_entry(body: bytes) -> QdiscEntry:
-    """Parse an RTM_NEWQDISC message into a qdisc entry. Raises MalformedMessage."""
+    """Parse an RTM_NEWQDISC message into a qdisc entry. Raises MalformedMessage if `body` is malformed."""
     _, ifindex, handle, parent, _ = nl.unpack(rt.TCMSG, body)
     return QdiscEntry(ifindex, parent, handle, nl.find_text(body, rt.TCMSG.size, rt.TCA_KIND))
 
 
 def parse_filter(body: bytes) -> PacketFilter | None:
-    """Parse an RTM_NEWTFILTER message into a filter; None if the message has only a part of a filter, such as
-    a hash table of u32. Raises MalformedMessage."""
+    """Parse an RTM_NEWTFILTER message into a filter. Return None if the message has only a part of a filter,
+    such as a hash table of u32. Raises MalformedMessage if `body` is malformed."""
     handle, info, kind, options = _unpack_message(body)
     # A u32 filter comes in three messages: its hash list and hash table have no item number.
     if kind == "u32" and not handle & 0xFFF:
@@ -83,8 +85,8 @@ def parse_filter(body: bytes) -> PacketFilter | None:
 
 
 def convert_to_ticks(byte_count: int, rate: int) -> int:
-    """Return the time that `byte_count` bytes take at `rate` bytes per second, in ticks of the kernel, at
-    most 4.2 s."""
+    """Return the time in which `byte_count` bytes are sent at `rate` bytes per second. The time is in ticks
+    of the kernel, and at most 4.2 s."""
     return min(round(byte_count / rate * 1e9 / rt.TICK), _MAX_U32 // rt.TICK)
 
 
@@ -124,7 +126,7 @@ def add_ingress(ifindex: int) -> KernelChange:
 
 
 def delete_qdisc(ifindex: int, parent: int, qdisc: Qdisc) -> KernelChange:
-    """Delete a qdisc. ENOENT or EINVAL: the parent has no qdisc, or another one."""
+    """Delete a qdisc. ENOENT or EINVAL: the parent has no qdisc, or has another qdisc."""
     return KernelChange(rt.RTM_DELQDISC, 0, _pack_message(ifindex, parent, qdisc.handle, qdisc.kind, b""))
 
 

@@ -20,7 +20,7 @@ _COUNTERS_HEADER = rt.IF_STATS_MSG.pack(socket.AF_UNSPEC, 0, 0, 1 << (rt.IFLA_ST
 
 class KernelReader:
     """Reader of the network state in the namespace of the calling thread. Thread-safe. All methods raise
-    KernelError."""
+    KernelError if the kernel refuses a query."""
 
     def read_links(self) -> dict[int, links.Link]:
         """Return a map from interface index to link, for all links."""
@@ -37,7 +37,8 @@ class KernelReader:
         return link
 
     def find_links(self, names: Sequence[str]) -> list[links.Link | None]:
-        """Return the link for each name; None for a name without a link, or with an unreadable link."""
+        """Return the link of each name, in the order of `names`; None if no link has the name, or if the link
+        is unreadable."""
         bodies = [_ANY_LINK_HEADER + nl.pack_text(rt.IFLA_IFNAME, name) for name in names]
         # An invalid name, such as one that is too long, counts as a name without a link.
         absent_codes = {errno.ENODEV, errno.ERANGE, errno.EINVAL}
@@ -45,7 +46,7 @@ class KernelReader:
 
     def read_statistics(self) -> dict[str, tuple[int, InterfaceStats]]:
         """Return a map from link name to interface index and counters, for all links. A dump of the
-        statistics takes a tenth of the time of a dump of the links, but does not have the names."""
+        statistics takes a tenth of the time of a dump of the links, but does not contain the names."""
         step, parse = "read the counters", links.parse_statistics
         stats_of_index = dict(dump(step, rt.RTM_GETSTATS, _COUNTERS_HEADER, parse, lambda entry: entry[0]))
         try:
@@ -71,8 +72,9 @@ class KernelReader:
     def read_fib_entries(
         self, family: int, protocol: int, table: int | None = None, ifindex: int | None = None
     ) -> list[fib.FibEntry]:
-        """Return the routes of an address family that have this routing protocol; 0 stands for any protocol.
-        `table` and `ifindex` select one table or device; None stands for all."""
+        """Return the routes of an address family that have this routing protocol. If `protocol` is 0, return
+        the routes of all protocols. `table` and `ifindex` select the routes of one table or device; None
+        selects all tables or devices."""
         body = rt.RTMSG.pack(family, 0, 0, 0, 0, protocol, 0, 0, 0)
         for type, value in ((rt.RTA_TABLE, table), (rt.RTA_OIF, ifindex)):
             if value is not None:
@@ -86,8 +88,8 @@ class KernelReader:
         return [address for addresses in dumps for address in addresses]
 
     def read_routes(self, tables: Iterable[int]) -> list[fib.RouteEntry]:
-        """Return the IPv4 and IPv6 routes of the tables, without cached routes. Unknown tables have no
-        routes."""
+        """Return the IPv4 and IPv6 routes of the tables, without cached routes. A table that does not exist
+        has no routes."""
         routes: list[fib.RouteEntry] = []
         for table in tables:
             for family in _FAMILIES:

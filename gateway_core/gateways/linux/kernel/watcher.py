@@ -76,9 +76,9 @@ _log = logging.getLogger(__name__)
 
 
 class _EventSocket:
-    """Netlink socket that receives the kernel's events from its creation on. A context manager, which must
-    outlive the reading thread. Only one thread may wait and read; any thread may call `close`. Raises
-    OSError."""
+    """Netlink socket that receives the kernel's events from its creation on. The socket is a context manager,
+    which must outlive the reading thread. Only one thread may wait and read; any thread may call `close`.
+    Raises OSError if the socket cannot be opened."""
 
     def __init__(self, protocol: int, groups: int) -> None:
         self._wake_fd = os.eventfd(0)
@@ -102,7 +102,7 @@ class _EventSocket:
         os.close(self._wake_fd)
 
     def close(self) -> None:
-        """Make the reading thread stop."""
+        """Stop the thread that reads the events."""
         os.eventfd_write(self._wake_fd, 1)
 
     def _wait(self, seconds: float | None = None) -> bool:
@@ -112,7 +112,7 @@ class _EventSocket:
 
     def _read_datagrams(self) -> list[bytes] | None:
         """Return the queued datagrams, at most _MAX_DATAGRAMS. If the kernel dropped datagrams, empty the
-        queue and return None. Raises KernelError."""
+        queue and return None. Raises KernelError if the read fails for another reason."""
         datagrams: list[bytes] = []
         try:
             while len(datagrams) < _MAX_DATAGRAMS_PER_READ:
@@ -129,8 +129,8 @@ class _EventSocket:
 
     def _discard(self, error: OSError) -> None:
         """Empty the queue after the kernel dropped events. Until the queue is empty, the kernel may drop more
-        events without another error, so only events received after that are complete. Raises KernelError for
-        any other `error`."""
+        events without another error; afterwards, no event is missing. Raises KernelError if `error` does not
+        mean dropped events."""
         while error.errno == errno.ENOBUFS:
             try:
                 while True:
@@ -155,15 +155,15 @@ class Watcher(_EventSocket):
         self._shaped_indexes: set[int] = set()
 
     def __iter__(self) -> Iterator[frozenset[ChangedPart]]:
-        """Yield the parts that changed since the previous item, until `close`."""
+        """Wait for changes, and yield the parts that have changed since the previous yield, until `close`."""
         while self._wait():
             changed_parts = self._read()
             if changed_parts:
                 yield changed_parts
 
     def take_shaped_indexes(self) -> set[int]:
-        """Return the indexes of the devices whose qdiscs or filters changed since the last call. Devices
-        whose events the kernel dropped are missing. Thread-safe."""
+        """Return the indexes of the devices whose qdiscs or filters changed since the previous call of this
+        method. Devices whose events the kernel dropped are missing. Thread-safe."""
         with self._lock:
             shaped, self._shaped_indexes = self._shaped_indexes, set()
         return shaped
@@ -211,7 +211,7 @@ class RulesetEvents(_EventSocket):
             super().__init__(socket.NETLINK_ROUTE, 0)
 
     def follow(self, seconds: float, pause: float) -> Iterator[None]:
-        """Yield at once, then `pause` seconds after each event, and after `seconds` without an event. End
+        """Yield at once, then `pause` seconds after each event, and after `seconds` without an event. Return
         after `close`."""
         deadline = time.monotonic()
         while self._wait(max(0.0, deadline - time.monotonic())):
