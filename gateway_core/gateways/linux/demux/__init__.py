@@ -1,1 +1,1 @@
-"""VLANs on demand."""
+"""Creation of subscribers' VLANs on demand, and removal of idle VLANs."""

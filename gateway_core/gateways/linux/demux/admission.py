@@ -1,7 +1,7 @@
-"""Admission of VLANs: decides which VLANs must exist, by triggers, sessions and time. Uses no socket and no
-device.
+"""Admission of VLANs: the decision which VLANs must exist, by triggers, sessions and time. The module uses
+neither sockets nor devices.
 
-Not thread-safe. Times are seconds of the caller's `clock`.
+The module is not thread-safe. Times are in seconds of the caller's `clock`.
 """
 
 import re
@@ -38,8 +38,8 @@ OuterVlan = tuple[str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class AccessVlan:
-    """VLAN of a subscriber. `outer_vlan_id` is None for a single tag, which is 802.1Q; with two tags, the
-    outer tag is 802.1ad."""
+    """VLAN of a subscriber. `outer_vlan_id` is None for a VLAN with one tag, which is an 802.1Q tag. With two
+    tags, the outer tag is an 802.1ad tag."""
 
     trunk: str
     outer_vlan_id: int | None
@@ -47,19 +47,19 @@ class AccessVlan:
 
     @property
     def name(self) -> str:
-        """Name of the VLAN's device."""
+        """Name of the VLAN's network device."""
         if self.outer_vlan_id is None:
             return make_vlan_name(self.trunk, self.vlan_id)
         return make_vlan_name(self.trunk, self.outer_vlan_id, self.vlan_id)
 
     @property
     def outer(self) -> OuterVlan:
-        """Outer VLAN, whose share of the limits counts this VLAN."""
+        """Outer VLAN to whose share of the limits this VLAN counts."""
         return self.trunk, self.outer_vlan_id
 
     @property
     def protocol(self) -> VlanProtocol:
-        """Protocol of the outermost tag."""
+        """Protocol of the outermost tag: 802.1Q or 802.1ad."""
         return VlanProtocol.DOT1Q if self.outer_vlan_id is None else VlanProtocol.DOT1AD
 
     @classmethod
@@ -78,8 +78,8 @@ class AccessVlan:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Access interfaces with sessions. `unknown` are the session types that may have more sessions, because
-    their source does not reply or because a session could not be stored on disk."""
+    """Access interfaces with sessions. `unknown` are the session types whose sessions are not all known,
+    because the source does not reply or because a session could not be stored on disk."""
 
     interfaces: Container[str]
     unknown: Container[SessionType] = ()
@@ -101,7 +101,7 @@ _SETTLED_STATES = (VlanState.MADE, VlanState.SERVED)
 
 @dataclass(frozen=True, slots=True)
 class ManagedVlan:
-    """VLAN under management, with the session type whose source serves the VLAN.
+    """VLAN that the gateway creates and removes, with the session type whose source serves the VLAN.
 
     `created_at` is the time of creation or adoption. `last_used_at` is the last time at which the VLAN was
     new or had a session. `last_trigger_at` is the time of the last trigger.
@@ -123,8 +123,8 @@ class Admission:
     outer VLAN.
 
     A VLAN that `decide` returns waits for its turn until `take` returns the VLAN, and counts for all limits
-    meanwhile. After `take`, the caller must call `mark_made` or `mark_failed`. After `adopt` or
-    `take_expired` has returned a VLAN, the caller must call `forget` or `postpone`.
+    meanwhile. For each VLAN that `take` returns, the caller must call `mark_made` or `mark_failed`. For each
+    VLAN that `adopt` or `take_expired` returns, the caller must call `forget` or `postpone`.
     """
 
     def __init__(self, demux: Demux, clock: Callable[[], float]) -> None:
@@ -143,7 +143,7 @@ class Admission:
         return iter(self._vlans.values())
 
     def configure(self, demux: Demux) -> None:
-        """Apply another configuration, and refill the token buckets. VLANs without a profile expire."""
+        """Apply a new configuration, and refill the token buckets. VLANs without a profile expire."""
         self._demux = demux
         self._profiles = VlanProfiles(demux)
         limits = demux.rate_limits
@@ -157,12 +157,12 @@ class Admission:
 
     @property
     def has_waiting(self) -> bool:
-        """True while `take` has a VLAN to return."""
+        """True while a VLAN waits for `take`."""
         return bool(self._waiting_vlans)
 
     def take(self, limit: int) -> list[AccessVlan]:
-        """Return the VLANs to create next, at most `limit`. Outer VLANs take turns, with one VLAN per turn:
-        an outer VLAN with thousands of waiting VLANs delays the others by one VLAN only."""
+        """Return the VLANs to create next, at most `limit`. Outer VLANs take turns, with one VLAN per turn,
+        so that an outer VLAN with thousands of waiting VLANs does not delay the other outer VLANs."""
         next_vlans: list[AccessVlan] = []
         while self._waiting_vlans and len(next_vlans) < limit:
             outer = next(iter(self._waiting_vlans))
@@ -191,11 +191,12 @@ class Admission:
             self._hold_off_ends[vlan] = self._clock() + HOLD_OFF_SECONDS
 
     def mark_served(self, vlan: AccessVlan) -> None:
-        """Record that the source serves a VLAN."""
+        """Record that the source of the VLAN's session type serves a VLAN."""
         self._update(vlan, state=VlanState.SERVED)
 
     def list_unserved(self, type: SessionType, limit: int) -> list[AccessVlan]:
-        """Return the VLANs of a session type that the source does not serve yet, at most `limit`."""
+        """Return the VLANs of a session type that the source of this type does not serve yet, at most
+        `limit`."""
         unserved_vlans = (each.vlan for each in self if each.state == VlanState.MADE and each.type == type)
         return list(islice(unserved_vlans, limit))
 
@@ -206,9 +207,9 @@ class Admission:
                 self._update(managed.vlan, state=VlanState.MADE)
 
     def adopt(self, trunk: str, existing_vlans: Iterable[AccessVlan]) -> list[AccessVlan]:
-        """Take over the VLANs with a profile whose devices exist on the trunk. Return the managed VLANs that
-        have lost their device: their source must release them before they can be created again. VLANs that
-        are being created or removed do not change."""
+        """Take over the VLANs with a profile whose devices exist on the trunk. Return the managed VLANs whose
+        device has disappeared. The source must release these VLANs before the VLANs can be created again.
+        VLANs that are being created or removed do not change."""
         existing_vlans, vanished_vlans = set(existing_vlans), []
         for managed in list(self):
             is_settled = managed.vlan.trunk == trunk and managed.state in _SETTLED_STATES
@@ -222,7 +223,7 @@ class Admission:
         return vanished_vlans
 
     def adopt_former(self, vlans: Collection[AccessVlan]) -> None:
-        """Take over VLANs without a profile, which a killed core has left, so that they expire."""
+        """Take over the VLANs without a profile that a killed core has left, so that these VLANs expire."""
         # `eth0.5.100` may be a VLAN of `eth0.5`, or two tags on `eth0`.
         profile_vlan_names = {vlan.name for vlan in vlans if self._profiles.find(vlan) is not None}
         for vlan in vlans:
@@ -231,9 +232,9 @@ class Admission:
                 self._add(vlan, SessionType.PPPOE, VlanState.SERVED)
 
     def restore(self, vlan: AccessVlan) -> bool:
-        """Start the creation of a VLAN that had a subscriber before a reboot, without a token of the bucket.
-        Return False if the VLAN is already managed, if the VLAN has no profile, or if `max_vlans` is
-        reached."""
+        """Start the creation of a VLAN that had a subscriber before a reboot. The creation takes no token
+        from the bucket. Return False if the VLAN is already managed, if the VLAN has no profile, or if
+        `max_vlans` is reached."""
         profile = self._profiles.find(vlan)
         if profile is None or vlan in self._vlans or len(self._vlans) >= self._demux.rate_limits.max_vlans:
             return False
@@ -241,7 +242,7 @@ class Admission:
         return True
 
     def is_managed(self, vlan: AccessVlan) -> bool:
-        """Return True if a VLAN has a profile, or is still managed until its removal."""
+        """Return True if a VLAN has a profile, or if the VLAN has lost the profile but is not removed yet."""
         return vlan in self._vlans or self._profiles.find(vlan) is not None
 
     def get_type(self, vlan: AccessVlan) -> SessionType:
@@ -252,11 +253,12 @@ class Admission:
         """Return the VLANs to remove, at most `limit`, and mark them as REMOVING.
 
         A VLAN expires when it had no session for the idle timeout. A VLAN without a profile expires at once,
-        even with sessions, because the commit ends these sessions. While its source does not reply, no VLAN
-        expires: the VLAN may have sessions, and the source cannot release the VLAN.
+        even with sessions, because the commit ends these sessions. While the source of a VLAN does not reply,
+        the VLAN does not expire: the VLAN may have sessions, and the source cannot release the VLAN.
 
-        A trigger does not count as use, but keeps a VLAN for the duration of one sign-on. When a limit is
-        nearly reached, VLANs that never had a session expire after the duration of one sign-on.
+        A trigger does not restart the idle timeout, but a VLAN does not expire within the duration of one
+        sign-on after a trigger. When a limit is nearly reached, VLANs that never had a session expire after
+        the duration of one sign-on.
         """
         now = self._clock()
         expired_vlans: list[AccessVlan] = []
@@ -279,14 +281,16 @@ class Admission:
         return expired_vlans
 
     def forget(self, vlan: AccessVlan) -> bool:
-        """Remove a VLAN, whose device must not exist, from the table. Return False if the VLAN is unknown."""
+        """Remove a VLAN from the table. The device of the VLAN must not exist. Return False if the VLAN is
+        not in the table."""
         if self._vlans.pop(vlan, None) is None:
             return False
         self._vlan_counts[vlan.outer] -= 1
         return True
 
     def postpone(self, vlan: AccessVlan) -> None:
-        """Move a VLAN behind all others, after its source has refused the VLAN or its removal has failed."""
+        """Move a VLAN behind all other VLANs, after the source has refused the VLAN or the removal of the
+        VLAN has failed."""
         self._vlans[vlan] = replace(self._vlans.pop(vlan), state=VlanState.MADE)
 
     def _decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:

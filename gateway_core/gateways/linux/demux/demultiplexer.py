@@ -1,8 +1,8 @@
 """Demultiplexer of trunks: creates the VLAN of a subscriber at the subscriber's first frame, and removes the
 VLAN when it is idle.
 
-A thread per trunk listens. One thread, in `run`, does all work on devices and sources. After a reboot, this
-thread creates the VLANs of the subscribers that have a DHCP lease.
+One thread for each trunk listens for first frames. The thread in `run` creates and removes devices, and calls
+the sources. After a reboot, the thread in `run` creates the VLANs of the subscribers that have a DHCP lease.
 """
 
 import logging
@@ -61,8 +61,8 @@ _log = logging.getLogger(__name__)
 class Demultiplexer:
     """Demultiplexer that creates and removes VLANs by the configuration. Thread-safe.
 
-    `occupancy` returns the access interfaces with sessions. `clock` returns monotonic seconds. `leased` are
-    the names of the VLAN devices whose subscribers have a DHCP lease at the start.
+    `occupancy` returns the access interfaces with sessions. `clock` returns monotonic seconds.
+    `leased_interfaces` are the names of the VLAN devices whose subscribers have a DHCP lease at the start.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Demultiplexer:
         self._types_to_serve: set[SessionType] = set()
 
     def list_vlans(self) -> list[ManagedVlan]:
-        """Return the managed VLANs, with times of `clock`."""
+        """Return the managed VLANs. Times are in seconds of `clock`."""
         with self._work:
             return list(self._admission)
 
@@ -114,7 +114,8 @@ class Demultiplexer:
             return self._admission.refusals.copy()
 
     def configure(self, demux: Demux) -> None:
-        """Apply another configuration."""
+        """Apply a new configuration: read the VLANs of the trunks again, and create and remove VLANs by the
+        new configuration."""
         with self._work:
             self._admission.configure(demux)
             self._trunks = frozenset(demux.trunks)
@@ -122,36 +123,38 @@ class Demultiplexer:
             self._work.notify()
 
     def is_managed(self, vlan: AccessVlan) -> bool:
-        """Return True if the gateway creates and removes a VLAN. All other VLANs belong to the operator."""
+        """Return True if the gateway creates and removes this VLAN. All other VLANs belong to the
+        operator."""
         with self._work:
             return self._admission.is_managed(vlan)
 
     def adopt(self, trunk: str) -> None:
-        """Make `run` read the VLANs of a trunk again. Must be called after devices appeared or
-        disappeared."""
+        """Request that `run` reads the VLANs of a trunk again. The caller must call this method after devices
+        appeared or disappeared on the trunk."""
         with self._work:
             self._trunks_to_adopt.add(trunk)
             self._work.notify()
 
     def serve_again(self, type: SessionType) -> None:
-        """Tell the source of all VLANs of a session type again, at the next sweep."""
+        """Request that the source of a session type is told again, at the next sweep, to serve all VLANs of
+        this type."""
         with self._work:
             self._serve_again_counts[type] += 1
             self._admission.mark_unserved(type)
 
     def wait_until_restored(self, seconds: float) -> bool:
-        """Wait until the creation of the VLANs of all leases has succeeded or failed. Return False after
-        `seconds`."""
+        """Wait until the creation of the VLANs of all leases has succeeded or failed. Return False if this
+        takes longer than `seconds`."""
         return self._restored_event.wait(seconds)
 
     def stop(self) -> None:
-        """Make `run` return."""
+        """Request that `run` returns."""
         with self._work:
             self._is_stopping = True
             self._work.notify()
 
     def run(self, thread_group: ThreadGroup) -> None:
-        """Create and remove VLANs until `stop`. Existing VLANs stay after `stop`."""
+        """Create and remove VLANs until `stop` is called. Existing VLANs stay after `stop`."""
         # The first sweep makes the sources serve adopted VLANs.
         sweep_at = self._clock()
         try:
@@ -229,7 +232,8 @@ class Demultiplexer:
         self._has_former_vlans = False
 
     def _make_and_serve(self, vlans: Iterable[AccessVlan]) -> list[AccessVlan]:
-        """Create VLANs, and tell their sources to serve them. Return the VLANs that could not be created."""
+        """Create VLANs, and tell the sources to serve the VLANs. Return the VLANs that could not be
+        created."""
         managed_vlans: list[ManagedVlan] = []
         failed_vlans, errors = [], []
         for vlan in vlans:
@@ -251,7 +255,7 @@ class Demultiplexer:
 
     def _tell_sources(self) -> None:
         """Tell each source to serve some of the VLANs that are not served yet. After a failure, the next
-        sweep continues."""
+        sweep tries again."""
         for type in sorted(self._types_to_serve):
             with self._work:
                 vlans = deque(self._admission.list_unserved(type, _MAX_VLANS_PER_TURN))
@@ -260,7 +264,8 @@ class Demultiplexer:
                 self._types_to_serve.discard(type)
 
     def _serve(self, type: SessionType, vlans: deque[AccessVlan]) -> bool:
-        """Tell the source of a session type to serve VLANs. Return False after a failure."""
+        """Tell the source of a session type to serve VLANs. Return False if the source failed or refused a
+        VLAN."""
         while vlans:
             # After a failure, one VLAN per call: a refused VLAN must not block the others.
             batch = list(islice(vlans, 1 if type in self._refusing_types else _MAX_VLANS_PER_TURN))
@@ -282,7 +287,8 @@ class Demultiplexer:
         return True
 
     def _restore(self) -> None:
-        """Create some VLANs of leases, if the pause after the previous turn is over."""
+        """Create some of the VLANs that have a DHCP lease, unless the previous call was too short a time
+        ago."""
         started_at = self._clock()
         if started_at < self._restore_at:
             return
@@ -298,7 +304,8 @@ class Demultiplexer:
             self._restored_event.set()
 
     def _sweep(self) -> bool:
-        """Repeat failed steps, and remove expired VLANs. Return False if more VLANs may have expired."""
+        """Repeat failed steps, and remove expired VLANs. Return False if more expired VLANs may remain, which
+        the next sweep removes."""
         now = self._clock()
         if now - self._started_at < _RESTORE_RETRY_SECONDS:
             self._leased_interfaces.extend(self._unrestored_interfaces)
@@ -320,7 +327,8 @@ class Demultiplexer:
         return not expired_vlans or not is_removed
 
     def _remove(self, vlans: deque[AccessVlan]) -> bool:
-        """Tell the sources to release VLANs, and remove the devices. Return False after a failure."""
+        """Tell the sources to release VLANs, and remove the devices of the VLANs. Return False if a VLAN
+        could not be released or removed."""
         released_vlans: deque[AccessVlan] = deque()
         try:
             # The source first: it must not serve a device that no longer exists.
@@ -349,8 +357,9 @@ class Demultiplexer:
         self._unread_trunks.update(vlan.trunk for vlan in vlans)
 
     def _postpone(self, verb: str, vlans: deque[AccessVlan], error: GatewayApiError) -> None:
-        """Leave VLANs to the next sweep, after the first VLAN has failed: if the source is down, each call
-        lasts until its deadline. The failed VLAN is the last in the next sweep."""
+        """Postpone VLANs to the next sweep, after the first VLAN has failed. The other VLANs are not tried
+        now, because each call lasts until a deadline if the source is down. The failed VLAN is the last in
+        the next sweep."""
         self._log_failure(verb, vlans, error)
         vlans.rotate(-1)
         with self._work:
@@ -368,8 +377,8 @@ class Demultiplexer:
             )
 
     def _is_log_due(self, key: tuple[str, str]) -> bool:
-        """Return True if a failure or refusal was not logged within _QUIET_SECONDS. The caller must log the
-        failure now."""
+        """Return True if a failure or refusal was not logged within _LOG_REPEAT_SECONDS. The caller must then
+        log the failure or refusal."""
         now = self._clock()
         with self._work:
             if now - self._log_times.get(key, -math.inf) < _LOG_REPEAT_SECONDS:
@@ -379,5 +388,5 @@ class Demultiplexer:
 
 
 def _pop_first(queue: deque[T], limit: int) -> deque[T]:
-    """Remove the first items of a queue, at most `limit`, and return them."""
+    """Remove the first items of a queue, at most `limit`, and return these items."""
     return deque(queue.popleft() for _ in range(min(limit, len(queue))))

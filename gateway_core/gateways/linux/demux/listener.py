@@ -1,8 +1,8 @@
 """Listener for the first frames of subscribers on a trunk, with a packet socket (packet(7)).
 
-First frames are PADI, DHCPDISCOVER, Router Solicitation and DHCPv6 Solicit. After a reboot of the gateway,
-the VLAN of a client that has a lease is missing: DHCPREQUEST, and DHCPv6 Request, Confirm, Renew and Rebind
-are first frames too. Frames have one or two VLAN tags.
+First frames are PADI, DHCPDISCOVER, Router Solicitation and DHCPv6 Solicit. DHCPREQUEST, and DHCPv6 Request,
+Confirm, Renew and Rebind are first frames too: after a reboot of the gateway, a client with a lease sends
+these messages on a VLAN that does not exist yet. Frames have one or two VLAN tags.
 
 The BPF filter is coarse, and drops nearly all other traffic of a trunk in the kernel. The parser is exact,
 with one exception: only the filter checks that a unicast frame is for the trunk's own MAC address.
@@ -60,8 +60,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """First frame of a subscriber. With one tag, `outer_vlan_id` is None, and `outer_protocol` is the
-    protocol of the single tag."""
+    """First frame of a subscriber. For a frame with one tag, `outer_vlan_id` is None, and `outer_protocol` is
+    the protocol of this tag."""
 
     trunk: str
     outer_vlan_id: int | None
@@ -71,8 +71,9 @@ class Trigger:
 
 
 def parse_trigger(trunk: str, frame: bytes, auxdata: bytes) -> Trigger | None:
-    """Parse a frame that a packet socket received (packet(7)). Return None if the frame is no trigger.
-    `auxdata` is the PACKET_AUXDATA of the frame and contains the outer tag; an inner tag is in the frame."""
+    """Parse a frame that a packet socket received (packet(7)). Return None if the frame is not a first frame
+    of a subscriber. `auxdata` is the PACKET_AUXDATA of the frame and contains the outer tag; an inner tag is
+    in the frame."""
     if len(auxdata) < _AUXDATA_STRUCT.size or len(frame) < _ETHERNET_HEADER_STRUCT.size:
         return None
     status, tci, tag_type = _AUXDATA_STRUCT.unpack_from(auxdata)
@@ -112,7 +113,7 @@ def _find_session_type(ethertype: int, packet: bytes, *, is_to_group: bool) -> S
 
 def _is_from_dhcp_client(packet: bytes, *, is_to_group: bool) -> bool:
     """Return True if an IPv4 packet is a DHCPDISCOVER (RFC 2131 sections 2 and 3.1), or a DHCPREQUEST of a
-    client that has a lease (section 4.3.2). A client that renews its lease sends to the server's unicast
+    client that has a lease (section 4.3.2). A client that renews a lease sends to the server's unicast
     address."""
     if len(packet) < 20 or not 0x45 <= packet[0] <= 0x4F or packet[9] != socket.IPPROTO_UDP:
         return False
@@ -140,7 +141,8 @@ _MESSAGE_TYPE, _SERVER_IDENTIFIER = 53, 54
 
 
 def _find_option(options: bytes, code: int) -> bytes | None:
-    """Return the value of the first DHCP option with this code (RFC 2132 section 2); None without one."""
+    """Return the value of the first DHCP option with this code (RFC 2132 section 2); None if the options do
+    not contain the code."""
     offset = 0
     while offset + 1 < len(options) and options[offset] != 255:
         if options[offset] == 0:
@@ -262,7 +264,7 @@ _FILTER_BYTES = b"".join(_assemble_filter())
 
 def attach_filter(packets: socket.socket) -> None:
     """Attach a BPF filter that drops all frames except first frames (socket(7), SO_ATTACH_FILTER). Raises
-    OSError."""
+    OSError if the kernel refuses the filter."""
     # struct sock_fprog: the number of instructions, and a pointer, which the kernel follows in this call.
     program = ctypes.create_string_buffer(_FILTER_BYTES, len(_FILTER_BYTES))
     program_pointer = struct.pack("@HP", len(_FILTER_BYTES) // 8, ctypes.addressof(program))
@@ -274,8 +276,8 @@ class Listener:
     disappears or goes down, the thread tries again until the trunk is back.
 
     The thread calls `handle_triggers` with the triggers of a batch, and with the number of frames that the
-    kernel dropped since the previous batch. It calls `handle_trunk_change` with the name of the trunk when
-    the trunk has disappeared or is back.
+    kernel dropped since the previous batch. The thread calls `handle_trunk_change` with the name of the trunk
+    when the trunk has disappeared or is back.
     """
 
     def __init__(
@@ -294,7 +296,7 @@ class Listener:
         self._thread = thread_group.start(self._listen, f"demux {trunk}")
 
     def stop(self) -> None:
-        """Stop the thread, and wait for its end."""
+        """Stop the thread, and wait until the thread has ended."""
         os.eventfd_write(self._stop_fd, 1)
         self._thread.join()
         os.close(self._stop_fd)
@@ -325,7 +327,8 @@ class Listener:
                 return
 
     def _receive(self, packets: socket.socket) -> None:
-        """Receive frames and handle the triggers of each batch until `stop`. Raises OSError."""
+        """Receive frames and handle the triggers of each batch, until `stop` is called. Raises OSError if the
+        socket fails, for example because the trunk has disappeared."""
         ready = select.poll()
         ready.register(packets, select.POLLIN)
         ready.register(self._stop_fd, select.POLLIN)
@@ -358,7 +361,8 @@ class Listener:
 
 
 def _open_socket(trunk: str) -> socket.socket:
-    """Return a packet socket that receives the first frames on a trunk. Raises OSError."""
+    """Return a packet socket that receives the first frames on a trunk. Raises OSError if the trunk does not
+    exist or the socket cannot be opened."""
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     try:
         # Before the bind: with protocol 0, the socket receives nothing, so no frame bypasses the filter.

@@ -24,9 +24,9 @@ _GONE_CODES = {errno.ENODEV, errno.EINVAL}
 
 
 class VlanDevices:
-    """VLAN devices of the subscribers, with the names of `vlan_names`. A VLAN with one tag has one device. A
-    VLAN with two tags has an inner device on an outer device, which several VLANs share. All methods raise
-    KernelError."""
+    """VLAN devices of the subscribers, with the names that the module `vlan_names` makes. A VLAN with one tag
+    has one device. A VLAN with two tags has an inner device on an outer device, which several VLANs share.
+    All methods raise KernelError if the kernel refuses a query or a change."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
@@ -41,8 +41,8 @@ class VlanDevices:
         return [vlan for _, vlan in links_and_vlans if vlan.trunk == trunk]
 
     def find_former_vlans(self) -> list[AccessVlan]:
-        """Return the VLANs on all trunks whose devices the gateway created, also before a restart of the
-        core. A device whose name is valid for two trunks is returned as a VLAN of each trunk."""
+        """Return the VLANs on all trunks whose devices were created by this core or by a core before a
+        restart. A device whose name is valid for two trunks is returned as a VLAN of each trunk."""
         links_and_vlans = _identify_vlans(self._reader.read_links())
         return [vlan for link, vlan in links_and_vlans if link.group == SUBSCRIBER_GROUP]
 
@@ -67,9 +67,9 @@ class VlanDevices:
                 self.set_trunk_up(trunk)
 
     def make(self, vlan: AccessVlan, *, is_own: bool = True) -> None:
-        """Create the device of a VLAN, and for two tags the outer device, and set them up. Existing devices
-        are kept. With `is_own` False, the new device replaces a deleted device of the operator, and
-        `find_former_vlans` does not return it."""
+        """Create the device of a VLAN, and for two tags the outer device, and set the devices up. Existing
+        devices are kept. If `is_own` is False, the new device replaces a deleted device of the operator, and
+        `find_former_vlans` does not return the VLAN."""
         step, group = f"make {vlan.name}", SUBSCRIBER_GROUP if is_own else links.DEFAULT_GROUP
         with self._lock:
             parent = self._reader.find_link(vlan.trunk)
@@ -84,7 +84,7 @@ class VlanDevices:
                 raise KernelError(step, f"{device.name} has its tags")
 
     def remove(self, vlans: Sequence[AccessVlan]) -> None:
-        """Remove the devices of VLANs, and the gateway's outer devices that have no VLAN left. Missing
+        """Remove the devices of VLANs, and the gateway's outer devices that no longer carry a VLAN. Missing
         devices are ignored."""
         with self._lock:
             links_by_index, vlan_set = self._reader.read_links(), set(vlans)
@@ -106,8 +106,9 @@ class VlanDevices:
             )
 
     def _ensure_device(self, step: str, name: str, parent: Link, tag: VlanTag, group: int) -> Link:
-        """Return the device with a tag on a parent, and set the device up. Create a missing device with this
-        name and group."""
+        """Return the VLAN device with this tag on a parent device, and set the VLAN device up. If no such
+        device exists, create one with this name and group. Raises KernelError if another device has the
+        name."""
         # The search by name comes first: its cost does not depend on the number of devices.
         (device,) = self._reader.find_links([name])
         if device is None or not _has_tag(device, parent, tag):
@@ -146,8 +147,8 @@ def _is_outer_device(link: Link, links_by_index: Mapping[int, Link], trunks: Con
 
 
 def _identify_vlans(links_by_index: Mapping[int, Link]) -> Iterator[tuple[Link, AccessVlan]]:
-    """Yield the links that have the name and the tags of a VLAN, each with its VLAN. The trunk of a VLAN may
-    be a VLAN device itself: a link that is valid for two trunks is yielded with the VLAN of each trunk."""
+    """Yield the links that have the name and the tags of a VLAN, each link with this VLAN. A trunk may itself
+    be a VLAN device. A link that is valid for two trunks is yielded with the VLAN of each trunk."""
     for link in links_by_index.values():
         parent = links_by_index.get(link.parent or 0)
         if link.vlan is None or link.vlan.protocol != VlanProtocol.DOT1Q or parent is None:
@@ -175,8 +176,9 @@ class VlanService:
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
         """Tell the source of a session type to serve VLANs. For DHCP, first add the gateway's addresses and
-        proxy ARP to the interfaces. Raises SourceRefused, also for a type without a source, SourceUnavailable
-        and KernelError."""
+        proxy ARP to the interfaces. Raises SourceRefused if the source refuses a VLAN or no source serves the
+        type, SourceUnavailable if the source does not reply, and KernelError if an interface cannot be
+        changed."""
         source = self._sources.get(type)
         if source is None:
             raise SourceRefused(f"no source of this gateway serves {type}")
