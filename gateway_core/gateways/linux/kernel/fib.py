@@ -166,7 +166,7 @@ def delete_rule(rule: PolicyRule) -> KernelChange:
 
 def _parse_table(header_table: int, attribute: bytes | None) -> int:
     """Return the number of a routing table: `attribute` if the message has the attribute, otherwise
-    `header_table`. The header field `short` has one byte, too small for larger numbers."""
+    `header_table`. The field of the header has one byte, too small for numbers above 255."""
     return header_table if attribute is None else nl.parse_u32(attribute) or 0
 
 

@@ -111,8 +111,8 @@ class _EventSocket:
         return self._wake_fd not in dict(ready_descriptors)
 
     def _read_datagrams(self) -> list[bytes] | None:
-        """Return the queued datagrams, at most _MAX_DATAGRAMS. If the kernel dropped datagrams, empty the
-        queue and return None. Raises KernelError if the read fails for another reason."""
+        """Return the queued datagrams, at most _MAX_DATAGRAMS_PER_READ. If the kernel dropped datagrams,
+        empty the queue and return None. Raises KernelError if the read fails for another reason."""
         datagrams: list[bytes] = []
         try:
             while len(datagrams) < _MAX_DATAGRAMS_PER_READ:
@@ -144,8 +144,8 @@ class _EventSocket:
 
 
 class Watcher(_EventSocket):
-    """Watcher for changes of the `wanted` parts of the kernel's state. An event says which part has changed,
-    not the change itself. No change after the creation of the watcher is lost."""
+    """Watcher for changes of the parts `wanted_parts` of the kernel's network state. An event says which part
+    has changed, not the change itself. No change after the creation of the watcher is lost."""
 
     def __init__(self, wanted_parts: frozenset[ChangedPart] = ALL_PARTS) -> None:
         super().__init__(
