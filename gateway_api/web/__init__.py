@@ -1,1 +1,1 @@
-"""The WSGI application: routes, and what they share."""
+"""The WSGI application: the routes, and the modules that the routes share."""

@@ -32,7 +32,7 @@ _HOST_PORT_PATTERN = re.compile(r":([0-9]+)$")
 
 
 class Access(Enum):
-    """Access that an operation requires. The static token has the role admin."""
+    """Access that an operation requires. The holder of the static token counts as an admin."""
 
     #: No token, even while the API is disabled.
     ALWAYS = "always"
@@ -48,9 +48,10 @@ ALWAYS, STATIC, OPEN, ANY_ROLE, ADMIN = Access
 
 
 def require_access(access: Access, *, without_core: bool = False) -> None:
-    """Require that the caller of the current request has this access, and record the caller in the request.
-    Raises Disabled, NotAuthenticated, NotAllowed and CoreUnavailable. With `without_core`, a user whose token
-    is not revoked has access while the core does not reply."""
+    """Require that the caller of the current request has the given access, and record the caller in the
+    request. Raises Disabled while the API is disabled, NotAuthenticated without a valid token, NotAllowed if
+    the role of the caller is insufficient, and CoreUnavailable if the core does not reply. With
+    `without_core`, a user whose token is not revoked has access even if the core does not reply."""
     match access:
         case Access.ALWAYS:
             return
@@ -66,8 +67,9 @@ def require_access(access: Access, *, without_core: bool = False) -> None:
 
 
 def find_claims() -> Claims | None:
-    """Return the claims of the request's token, or None without a valid token. For views that do not require
-    a token."""
+    """Return the claims of the request's token, or None if the request has no valid token. Used by views that
+    do not require a token. Raises Disabled while the API is disabled, and CoreUnavailable if the core does
+    not reply."""
     with suppress(NotAuthenticated):
         _identify_user(without_core=False)
         return get_request().claims
@@ -75,8 +77,8 @@ def find_claims() -> Claims | None:
 
 
 def set_token_cookie(token: str | None) -> None:
-    """Store the token in a cookie of the browser until the browser is closed; None deletes the cookie. Does
-    nothing for requests that do not come from the live page."""
+    """Store the token in a cookie that the browser keeps until it is closed. With None, delete the cookie.
+    Requests that do not come from the live page get no cookie."""
 
     def set_cookie(response: Response) -> Response:
         if token is None:
@@ -90,7 +92,8 @@ def set_token_cookie(token: str | None) -> None:
 
 
 def _identify_caller(without_core: bool) -> str:
-    """Record the caller in the request, and return the caller's role."""
+    """Record the caller in the request, and return the role of the caller. With `without_core`, a user whose
+    token is not revoked is accepted even if the core does not reply."""
     try:
         return _identify_user(without_core) if _is_users_profile() else _identify_token_holder()
     except NotAuthenticated:
@@ -108,7 +111,8 @@ def _require_enabled() -> None:
 
 
 def _read_static_token() -> str:
-    """Return the static token of the running configuration. Raises Disabled if there is no token."""
+    """Return the static token of the running configuration. Raises Disabled if the configuration has no
+    static token or the API is disabled."""
     settings = get_services().access.get_settings()
     if not settings.enabled:
         raise Disabled
@@ -122,7 +126,8 @@ def _is_users_profile() -> bool:
 
 
 def _identify_user(without_core: bool) -> str:
-    """Record the user of the request's token in the request, and return the user's role."""
+    """Record the user of the request's token in the request, and return the role of the user. With
+    `without_core`, a user whose token is not revoked is accepted even if the core does not reply."""
     request = get_request()
     claims = get_user_services().tokens.read(_read_user_token(request))
     timeout = _SHORT_TIMEOUT_SECONDS if without_core else None
@@ -144,7 +149,8 @@ def _identify_user(without_core: bool) -> str:
 
 
 def _identify_token_holder() -> str:
-    """Record the holder of the static token in the request, and return the role admin."""
+    """Record the holder of the static token in the request, and return the role admin. Raises
+    NotAuthenticated if the request has another token."""
     request = get_request()
     if not is_static_token(_read_bearer_token(request), _read_static_token()):
         raise NotAuthenticated("another token")
@@ -153,8 +159,8 @@ def _identify_token_holder() -> str:
 
 
 def _read_user_token(request: ApiRequest) -> str:
-    """Return the token in the header Authorization; without this header, the token in the cookie. Raises
-    NotAuthenticated without a token."""
+    """Return the token in the header Authorization. If the request has no such header, return the token in
+    the cookie. Raises NotAuthenticated if there is no token in the header or the cookie."""
     # A wrong header is an error, even if there is a valid cookie.
     if "HTTP_AUTHORIZATION" in request.environ:
         return _read_bearer_token(request)
@@ -165,7 +171,8 @@ def _read_user_token(request: ApiRequest) -> str:
 
 
 def _read_bearer_token(request: ApiRequest) -> str:
-    """Return the token in the header Authorization. Raises NotAuthenticated without a token."""
+    """Return the token in the header Authorization. Raises NotAuthenticated if the header has no bearer
+    token."""
     # RFC 6750 section 2.1. Not request.authorization: it decodes other schemes, and fails on their data.
     scheme, _, token = request.environ.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():

@@ -104,7 +104,7 @@ def list_routes(profile: Profile) -> list[Route]:
 @cache
 def make_openapi() -> pages.Asset:
     """Return the OpenAPI document of the profile USERS. Called in gunicorn's arbiter before the first fork,
-    so that all workers share the document in memory."""
+    so that all workers share the memory of the document."""
     return pages.Asset.of_document(make_document(list_routes(USERS)))
 
 
@@ -127,8 +127,9 @@ def make_token_app() -> Application:
 
 
 def create_app(services: WorkerServices | None = None) -> Application:
-    """Return the application of one worker, without starting background tasks. Without services, the
-    application has only the routes of the profile USERS, for `flask --app gateway_api.web.app routes`."""
+    """Return the application of one worker, without starting background tasks. If `services` is None, the
+    application has only the routes of the profile USERS and cannot serve requests; the command `flask --app
+    gateway_api.web.app routes` uses such an application."""
     app = Application()
     if services is None:
         return _add_routes(app, USERS)

@@ -27,8 +27,8 @@ _REJECTION_STATUSES = {401, 403, 429}
 
 
 def note(*, before: Any = None, after: Any = None) -> None:
-    """Add the values before and after the change to the audit record of the current request: structs, or any
-    JSON. Secrets are masked in the record."""
+    """Add the values before and after the change to the audit record of the current request. The values are
+    structs or JSON values. Secrets are masked in the record."""
     request = get_request()
     request.before, request.after = msgspec.to_builtins((before, after))
 
@@ -88,8 +88,8 @@ def _write_record(request: ApiRequest, status: int | None, message: str | None) 
 
 
 def _find_claimed_user(request: ApiRequest) -> str | None:
-    """Return the username in the body if this user exists, and None otherwise: any other text may be a
-    password."""
+    """Return the username in the body of the request if a user with this name exists; otherwise return None,
+    because the text may be a password."""
     name = (request.body or {}).get("username")
     if not isinstance(name, str):
         return None

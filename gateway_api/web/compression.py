@@ -43,7 +43,7 @@ _ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Body of a response: the bytes, and their content coding. The coding of an uncompressed body is None."""
+    """Body of a response: the bytes and their content coding, which is None for an uncompressed body."""
 
     data: bytes
     coding: str | None = None
@@ -61,8 +61,9 @@ class Compressor:
         self._semaphore = BoundedSemaphore(1)
 
     def compress(self, response: Response) -> Response:
-        """Compress a response if it is long enough and the client accepts compression. Return the
-        response."""
+        """Compress the body of a response with status 200 if the body is long enough and the client accepts
+        compression. Add the headers that describe the content coding. A response that already has the header
+        Vary is left unchanged. Return the response."""
         if "Vary" in response.headers:
             # A whole list is compressed once for all of its clients.
             return response
@@ -74,7 +75,8 @@ class Compressor:
         return add_coding_headers(response, body.coding)
 
     def encode(self, plain: Body, coding: str | None) -> Body:
-        """Return the body with this content coding. Return a short body unchanged, and a long body if the
+        """Return the body, compressed with the content coding `coding`. A body is returned unchanged if
+        `coding` is None or the body is short. A long body is also returned unchanged if the compression
         thread stays busy for too long."""
         if coding is None or len(plain) < MIN_BYTES:
             return plain
@@ -90,8 +92,8 @@ class Compressor:
 
 
 def choose_coding() -> str | None:
-    """Return the content coding for the client of the current request, or None for an uncompressed
-    response."""
+    """Return the content coding for the client of the current request, or None if the response must not be
+    compressed."""
     return negotiate_coding(request.headers.get("Accept-Encoding", ""))
 
 
@@ -112,8 +114,8 @@ def negotiate_coding(accept_encoding: str) -> str | None:
 
 
 def add_coding_headers(response: Response, coding: str | None) -> Response:
-    """Add the headers of a response with this content coding: Vary, and with a coding also Content-Encoding
-    and a weak ETag. Return the response."""
+    """Add the header Vary to a response. If the body has a content coding, also add Content-Encoding and make
+    a strong ETag weak. Return the response."""
     response.headers["Vary"] = "Accept-Encoding"
     if coding is not None:
         response.headers["Content-Encoding"] = coding

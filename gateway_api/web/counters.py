@@ -28,8 +28,9 @@ _workers_without_space = mmap.mmap(-1, mmap.PAGESIZE)
 
 
 def prepare(folder: Path) -> None:
-    """Create the folder of the counter files, before prometheus_client is imported. Raises OSError, but not
-    if the disk is full or read-only: then each worker tries to create the folder again."""
+    """Create the folder of the counter files. Must be called before prometheus_client is imported. Raises
+    OSError if the folder cannot be created for a reason other than a full or read-only disk. On such a disk,
+    each worker later tries to create the folder again."""
     os.environ[_FOLDER_VARIABLE] = str(folder)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -39,8 +40,8 @@ def prepare(folder: Path) -> None:
 
 
 def delete_former_files() -> None:
-    """Delete the counter files of the last run. A file that cannot be deleted is logged, and its counts stay
-    in the metrics."""
+    """Delete the counter files of the last run. If a file cannot be deleted, an error is logged, and the
+    counts in the file stay in the metrics."""
     for file in Path(os.environ[_FOLDER_VARIABLE]).glob("*"):
         try:
             file.unlink()
@@ -51,15 +52,15 @@ def delete_former_files() -> None:
 
 
 def find_ended_worker(used_pids: Container[int | None]) -> int | None:
-    """Return the id of a process that has left counter files and that is not in `used_pids`; None if there is
-    no such process."""
+    """Return the id of a process that left counter files and has ended: an id that is not in `used_pids`.
+    Return None if there is no such process."""
     pids = (int(file.stem.rpartition("_")[2]) for file in Path(os.environ[_FOLDER_VARIABLE]).glob("*.db"))
     return next((pid for pid in pids if pid not in used_pids), None)
 
 
 def prepare_worker(ended_pid: int | None) -> None:
-    """Take over the counter files of the ended process `ended_pid`, and create missing files. Without disk
-    space, log an error: then this worker does not count."""
+    """Take over the counter files of the ended process `ended_pid`, if any, and create missing counter files.
+    If a file cannot be created, log an error: then this worker does not count requests."""
     folder, pid = Path(os.environ[_FOLDER_VARIABLE]), os.getpid()
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -89,16 +90,17 @@ def _create_file(file: Path, size: int) -> None:
 
 
 def has_space() -> bool:
-    """Return True if this process counts: it has disk space for its counter files, or it is not a worker and
-    counts in memory."""
+    """Return True if this process counts requests: either it has disk space for its counter files, or it is
+    not a worker and counts in memory."""
     return not _workers_without_space[os.getpid() % mmap.PAGESIZE]
 
 
 def forget_worker(pid: int) -> None:
-    """Remove an ended worker from the workers without disk space."""
+    """Remove the ended worker with the process id `pid` from the workers without disk space."""
     _workers_without_space[pid % mmap.PAGESIZE] = 0
 
 
 def count_workers_without_space() -> int:
-    """Return the number of workers of this service that do not count, because they have no disk space."""
+    """Return the number of workers of this service that do not count requests because they have no disk
+    space."""
     return sum(_workers_without_space[:])

@@ -47,7 +47,7 @@ def _ask_to_retry(status: int) -> Callable[[errors.TooMany | errors.SearchTooLon
 
 
 def _report_busy(error: errors.CoreBusy) -> Response:
-    """Respond with 503, because the core is too busy to send a list, and log the reason."""
+    """Respond with 503 because the core is too busy to send a list, and log the core's reason."""
     _log.warning("%s failed: %s", _format_request_line(), error, extra=make_log_extra())
     return _ask_to_retry(503)(errors.TooManyLists())
 
@@ -55,8 +55,8 @@ def _report_busy(error: errors.CoreBusy) -> Response:
 def _log_and_hide(
     message: Callable[[Any], str], log_text: Callable[[Any], str] = str, **more: Any
 ) -> Callable[[errors.GatewayApiError], Response]:
-    """Return an exception handler that logs the reason, and responds with 500 and `message` instead of the
-    reason."""
+    """Return an exception handler that responds with 500 and the text that `message` returns for the
+    exception. The handler logs the text that `log_text` returns, which the client does not see."""
 
     def respond(error: errors.GatewayApiError) -> Response:
         _log.error("%s failed: %s", _format_request_line(), log_text(error), extra=make_log_extra())

@@ -40,9 +40,9 @@ _NEW_LEDGER_SECONDS = 3600.0
 @dataclass(frozen=True)
 class Host:
     """Resources of this machine that the API depends on. `certificate_end` is the time at which the served
-    certificate expires, in epoch seconds, or None if this time cannot be read. `is_former_pair` is
-    True if the last reload could not use the new certificate or its key. `folders` maps the content of a
-    folder to the folder."""
+    certificate expires, in epoch seconds, or None if the time cannot be read. `is_former_pair` is True if the
+    last reload could not use the new certificate or its key, so that the former pair is served. `folders`
+    maps a description of a folder's content to the folder."""
 
     certificate_end: float | None
     folders: Mapping[str, Path]
@@ -91,8 +91,9 @@ def _make_dependency(name: str, message: str, *, is_ok: bool) -> Dependency:
 
 
 def _check_disk(content: str, folder: Path) -> tuple[float, Dependency]:
-    """Return the free percentage of the file system of a folder, and the health of the file system. The
-    percentage is the lower one of free bytes and free files; it is -1 if the folder cannot be written."""
+    """Return the free space of a folder's file system in percent, and the health of the file system. The free
+    space is the lower of the percentages of free bytes and of free files, or -1 if the folder cannot be
+    written. `content` describes the content of the folder."""
     try:
         disk = os.statvfs(folder)
         require_writable(folder)
@@ -118,8 +119,8 @@ def _check_counters() -> Dependency:
 
 
 def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Dependency:
-    """Return the health of the login ledger. If the ledger's file was damaged, removed or replaced, open the
-    ledger again first."""
+    """Return the health of the login ledger. If the file of the ledger was damaged, removed or replaced,
+    first open the ledger again. `clock` gives epoch seconds."""
     try:
         ledger.check()
     except (OSError, sqlite3.Error) as error:
@@ -148,8 +149,8 @@ def check_core(core: CoreClient) -> list[Dependency]:
 
 
 def describe_core(result: tuple[Dependency, ...] | CoreUnavailable) -> list[Dependency]:
-    """Return the health of the core and of its dependencies, from the core's reply or from the error of the
-    call."""
+    """Return the health of the core and of the core's dependencies. `result` is the core's reply, or the
+    error of the call."""
     if isinstance(result, tuple):
         return [Dependency("core", DependencyState.OK, "The core daemon replies."), *result]
     if isinstance(result, CoreAbsent):
@@ -167,7 +168,8 @@ def check_hub(hub: Hub) -> Dependency:
 
 
 def describe_hub(counts: WebhookCounts | None) -> Dependency:
-    """Return the health of the hub from its counts. None means that the hub does not reply."""
+    """Return the health of the hub. `counts` are the hub's counts of webhooks, or None if the hub does not
+    reply."""
     if counts is None:
         message = "The hub, which delivers to webhooks, does not reply."
         return Dependency("hub", DependencyState.FAILED, message)

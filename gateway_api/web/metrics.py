@@ -50,10 +50,10 @@ _SKIPPED_HELP = "Entries that the core could not read, and skipped"
 
 
 class ScrapeCache:
-    """Cache of the metrics text of a worker, which is created at most once a second.
+    """Cache of a worker's metrics text, which is created at most once a second.
 
     Adding up the counter files of all workers takes 10 to 25 ms of processor time, and a scrape requires no
-    token: a few clients that scrape without a pause would leave no time for other requests. `make` returns
+    token: a few clients that scrape without a pause would leave no time for other requests. `make` creates
     the text; `clock` gives monotonic seconds."""
 
     def __init__(self, make: Callable[[], str], clock: Callable[[], float]) -> None:
@@ -64,8 +64,8 @@ class ScrapeCache:
         self._made_at: float | None = None
 
     def read(self) -> str:
-        """Return the text of the last second, or create a new text. Scrapes that arrive meanwhile wait for
-        the new text."""
+        """Return the cached text if it is less than a second old. Otherwise create and return a new text.
+        Scrapes that arrive while the text is being created wait for the new text."""
         with self._lock:
             if self._made_at is None or self._clock() - self._made_at >= CACHE_SECONDS:
                 self._text = self._make()
@@ -77,7 +77,8 @@ class ScrapeCache:
 
 def install(app: Flask, user_services: UserServices) -> None:
     """Register the hooks that count requests, and create the cache for scrapes. Must be called before the
-    `install` of other modules, so that these hooks run first before a request and last after it."""
+    `install` of the other modules, so that these hooks run first before a request and last after the
+    request."""
     registry = CollectorRegistry()
     # Adds up the files of all workers. The exporter's class for gunicorn would not start on a full disk.
     exporter = PrometheusMetrics.for_app_factory(path=None, export_defaults=False, registry=registry)
@@ -126,13 +127,13 @@ def get_scrape_cache() -> ScrapeCache:
 
 
 def route(request: Request) -> str:
-    """Return the path of the request's route, with names for its variable parts. The exporter names the label
-    after this function."""
+    """Return the path template of the request's route, such as `/subscribers/{id}`, or `unmatched` if no
+    route matches. The exporter gives the label the name of this function."""
     return "unmatched" if request.url_rule is None else make_path_template(request.url_rule.rule)
 
 
 def _format_former_counter(counter_text: str) -> str:
-    """Return the text of a counter that former versions had. The counter stays for one release."""
+    """Return the given counter in the text format of former versions, which is kept for one release."""
     lines = re.findall(r"^gateway_api_http_request_duration_seconds_count(.*\n)", counter_text, re.MULTILINE)
     name = "gateway_api_http_requests"
     about = f"# HELP {name}_total Requests\n# TYPE {name}_total counter\n"
@@ -240,7 +241,8 @@ class _StateCollector(Collector):
 
 
 def _make_counter(name: str, help_text: str, values: Mapping[Any, float], labels: list[str]) -> Metric:
-    """Return a counter. `values` maps the values of its labels to the value of the sample."""
+    """Return a counter with the given labels. `values` maps the values of the labels to the value of the
+    sample."""
     family = CounterMetricFamily(name, help_text, labels=labels)
     for label_values, value in values.items():
         family.add_metric(label_values, value)

@@ -127,7 +127,7 @@ def make_document(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _describe_operation(route: Route) -> dict[str, Any]:
-    """Return the Operation Object of a route, without its id (OpenAPI 3.1 section 4.8.10)."""
+    """Return the Operation Object of a route (OpenAPI 3.1 section 4.8.10), without its operationId."""
     operation = route.operation
     access = operation.access
     variables = [name for name in _PATH_PARAMETERS if f"{{{name}}}" in route.path]
@@ -213,7 +213,8 @@ def _put_in_envelope(records: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
 
 
 def _describe_event(name: str, record: type[msgspec.Struct], *, has_id: bool) -> dict[str, Any]:
-    """Return the schema of an event's fields, as in OpenAPI 3.2 section 4.14.4."""
+    """Return the schema of a server-sent event with the given name, whose data is a record, as in OpenAPI 3.2
+    section 4.14.4. With `has_id`, the event also has the field `id`."""
     json = {"contentMediaType": JSON, "contentSchema": _refer_to(record)}
     id = {"type": "string", "description": "For Last-Event-ID.", "examples": ["84a7e8343baf37f9-57"]}
     fields = {
@@ -250,7 +251,8 @@ _RETRY_DESCRIPTION = (
 
 
 def _describe_deliveries() -> dict[str, Any]:
-    """Return a path item for each webhook message. In these path items, the receiver is the server."""
+    """Return a map with a path item for each webhook message. In these path items, the receiver is the
+    server."""
     return {
         name: {
             "post": {
@@ -275,7 +277,7 @@ _FORMAT_BY_TYPE = {"integer": "int64", "number": "double"}
 
 
 def _add_formats(part: Any) -> None:
-    """Add a format to each schema of a number in this part of the document."""
+    """Add a format to each schema of a number in the given part of the document."""
     if isinstance(part, dict):
         if isinstance(part.get("type"), str) and part["type"] in _FORMAT_BY_TYPE:
             part.setdefault("format", _FORMAT_BY_TYPE[part["type"]])
@@ -292,8 +294,8 @@ _REFERENCE_TEMPLATE = "#/components/schemas/{name}"
 
 
 class _SchemaRules(BasePlugin):
-    """Plugin of apispec that copies the `json_schema` of a request schema to the document: rules about more
-    than one field."""
+    """Plugin of apispec that copies the `json_schema` of a request schema to the document. The `json_schema`
+    contains rules about combinations of fields."""
 
     def schema_helper(self, name: str, definition: dict[str, Any], **more: Any) -> dict[str, Any] | None:
         return getattr(more.get("schema"), "json_schema", None)
@@ -304,7 +306,7 @@ def _refer_to(record: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _add_records(spec: APISpec, records: Iterable[type[msgspec.Struct]]) -> None:
-    """Add the schemas of these records, of the error records, and of all records that they refer to."""
+    """Add the schemas of the given records, of the error records, and of all records that these refer to."""
     errors = (
         error_response.record
         for error_response in _ERROR_RESPONSES.values()
@@ -341,8 +343,8 @@ _RESPONSE_HEADERS: dict[str, tuple[str, str | int]] = {
 
 
 def _refer_to_headers(*names: str, optional: Iterable[str] = ()) -> dict[str, Any]:
-    """Return references to these headers and to the headers of every response, and descriptions of the
-    `optional` headers."""
+    """Return references to the headers with the given names and to the headers of every response. For each
+    header in `optional`, add a description instead of a reference."""
     header_names = (REQUEST_ID_HEADER, *make_security_headers(tls=True), *names)
     references: dict[str, Any] = {name: name for name in header_names}
     return references | {name: _describe_header(name, required=False) for name in optional}

@@ -44,14 +44,14 @@ _VARIABLE_PATTERN = re.compile(r"<(?:\w+:)?(\w+)>")
 
 @dataclass(frozen=True)
 class RawJson(Generic[T]):
-    """Value of type `T` as JSON, which goes into the response unparsed."""
+    """Value of type `T` as JSON. The JSON goes into the response without being parsed."""
 
     json: msgspec.Raw | Mapping[str, object]
 
 
 def cast_records(raw: Iterable[msgspec.Raw], record: type[T]) -> tuple[T, ...]:
-    """Return JSON records, typed as structs. The records stay unparsed: only the JSON encoder may read
-    them."""
+    """Return JSON records with the type of the struct `record`. The records are not parsed: only the JSON
+    encoder may read them."""
     return cast(tuple[T, ...], tuple(raw))
 
 
@@ -65,7 +65,7 @@ class WithETag(Generic[T]):
 
 @dataclass(frozen=True)
 class Created(Generic[T]):
-    """New record of type `T` with its path."""
+    """New record of type `T` with the path of the record in the API."""
 
     data: T
     location: str
@@ -117,8 +117,8 @@ class ApiOperation:
 
     @cached_property
     def records(self) -> tuple[type[msgspec.Struct], ...] | None:
-        """The possible structs of a response. () if the data is null or the response is text; None if the
-        OpenAPI document leaves the operation out."""
+        """The possible structs of a response. An empty tuple if the data is null or the response is text;
+        None if the OpenAPI document leaves the operation out."""
         if self.data is not None:
             return self.data
         if self._return_types == [Response]:
@@ -139,7 +139,7 @@ class ApiOperation:
 
     @cached_property
     def _return_types(self) -> list[Any]:
-        """The types that the function may return."""
+        """The types that the operation's function may return."""
         result = get_type_hints(self.function)["return"]
         return list(get_args(result) if get_origin(result) in (Union, UnionType) else [result])
 
@@ -149,8 +149,8 @@ class ApiOperation:
         return inspect.cleandoc(self.description or self.function.__doc__ or "")
 
     def ignores_query(self, method: str) -> bool:
-        """Return True if the query of a request is ignored: monitors add a query to open paths to bypass
-        caches."""
+        """Return True if the query of a request with this method is ignored. Monitors add a query to the
+        paths that need no token, to bypass caches."""
         is_open = self.access in (Access.ALWAYS, Access.STATIC, Access.OPEN)
         return is_open and method in SAFE_METHODS and self.query is None
 
@@ -194,8 +194,9 @@ def _respond(operation: ApiOperation, variables: dict[str, str]) -> Response:
 def _load_arguments(
     request: ApiRequest, operation: ApiOperation, variables: dict[str, str]
 ) -> dict[str, Any]:
-    """Return the arguments for the operation's function, parsed from the request. Raises Invalid and
-    NotFound."""
+    """Return the arguments for the operation's function, parsed from the request. `variables` are the
+    variables of the path. Raises Invalid if the query or the body is invalid, and NotFound if a variable is
+    not a valid number."""
     arguments = {}
     if not operation.ignores_query(request.method):
         query = parse_query(request, operation.query)
@@ -207,7 +208,7 @@ def _load_arguments(
 
 
 def _make_response(operation: ApiOperation, result: Any) -> Response:
-    """Return the response for the result of the operation's function."""
+    """Return the response for the return value of the operation's function."""
     if isinstance(result, Response):
         return result
     data = result.data if isinstance(result, (WithETag, Created)) else result
@@ -285,8 +286,8 @@ def make_path_template(rule: str) -> str:
 
 
 def _unwrap(result: Any) -> type[msgspec.Struct]:
-    """Return the struct inside a return type: the struct without the generic types `RawJson`, `WithETag` and
-    `Created`."""
+    """Return the struct of a return type, without the generic types `RawJson`, `WithETag` and `Created`
+    around the struct."""
     while get_origin(result) in (RawJson, *_HEADERS_BY_TYPE):
         (result,) = get_args(result)
     kind: type[msgspec.Struct] = result
@@ -304,12 +305,13 @@ def list_operation(
     encode: Callable[[ListParts], bytes] = responses.encode_list,
     **more: Any,
 ) -> Callable[[Callable[[ListSelection], ListParts]], View]:
-    """Return a decorator that turns a function into a view of a list of the core. `more` are arguments of
-    `operation`. Without a schema, clients can filter by each field that has a single value.
+    """Return a decorator that turns a function into a view of a list of the core. `method` is the core's
+    method for the list, and `schema` is the schema of the query. By default, clients can filter by each field
+    that has a single value. `version` returns the version of the list, or None if the version is unknown.
+    `encode` turns the list into JSON. `more` are arguments of `operation`.
 
-    Equal requests for a whole list at the same time share one response body. `version` returns the version of
-    the list, or None if the version is unknown. Requests share the body until the version changes, and a
-    client that has the current version gets 304."""
+    Simultaneous requests for the same whole list share one response body. Later requests also share the body
+    until the version changes, and a client that has the current version gets 304."""
     query_schema = cast(type[ListQuery], schema or make_list_query(method))
 
     def decorate(get_list: Callable[[ListSelection], ListParts]) -> View:
@@ -333,8 +335,8 @@ def list_operation(
 def _respond_with_whole_list(
     query: ListSelection, fetch: Callable[[], bytes], version: str | None
 ) -> Response:
-    """Respond with a whole list. The version was read before the list, so the list may be newer than the
-    version."""
+    """Return the response with the whole list that `fetch` returns as JSON, or a 304 if the client has the
+    current version. The version was read before the list, so the list may be newer than the version."""
     # Weak: responses with the same version may have other bytes.
     etag = None if version is None else {"ETag": f'W/"{version}"'}
     if get_request().has_current(version):
@@ -350,8 +352,9 @@ def _respond_with_whole_list(
 
 
 def select_records(method: type[Method[R]], reply: R, query: ListSelection) -> R:
-    """Return the reply with the records that the query selects, in the order of the query. For lists of at
-    most some hundred records, which the reply contains completely. In ascending order, null comes first."""
+    """Return the reply with only the records that the query selects, in the order of the query. The reply
+    must contain the complete list, so this function is only for lists of at most some hundred records. In
+    ascending order, null comes first."""
     name, sort = get_list_field(method), query.sort
     records = [
         record

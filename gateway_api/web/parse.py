@@ -20,8 +20,9 @@ _NUMBER_VARIABLES = {"id": "No such session", "job": "No such job", "revision": 
 
 
 def parse_query(request: ApiRequest, schema: type[Schema] | None) -> Any:
-    """Return the query of a request, loaded by its schema. Without a schema the query must be empty: a
-    misspelled parameter must not be ignored silently. Raises Invalid."""
+    """Return the query of a request, loaded by the schema. If the schema is None, return None. Raises Invalid
+    if the query does not match the schema, or if there are parameters without a schema: a misspelled
+    parameter must not be ignored silently."""
     if b"%" in request.query_string:
         _reject_invalid_utf8(request.query_string)
     if schema is None:
@@ -35,8 +36,9 @@ def parse_query(request: ApiRequest, schema: type[Schema] | None) -> Any:
 
 
 def parse_body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct], *, optional: bool) -> Any:
-    """Return the JSON object in the body of a request, loaded by its schema. If the schema is a struct, the
-    JSON object is returned unchanged. A missing `optional` body counts as an empty object. Raises Invalid."""
+    """Return the JSON object in the body of a request, loaded by the schema. If the schema is a struct, the
+    JSON object is returned unchanged. With `optional`, a missing body counts as an empty object. Raises
+    Invalid if the body is not a JSON object or does not match the schema."""
     body = _read_json_object(request, optional=optional)
     if issubclass(schema, msgspec.Struct):
         # Without a schema, the body is kept out of the audit log: it may contain a secret anywhere.
@@ -47,8 +49,8 @@ def parse_body(request: ApiRequest, schema: type[Schema] | type[msgspec.Struct],
 
 
 def parse_variables(path: Mapping[str, str]) -> dict[str, Any]:
-    """Return the variables of a path, with numbers as integers. Raises NotFound for a text that is not a
-    valid number."""
+    """Return the variables of a path, with numbers as integers. Raises NotFound if a variable must be a
+    number but is not a valid number."""
     return {
         name: _parse_number(text, _NUMBER_VARIABLES[name]) if name in _NUMBER_VARIABLES else text
         for name, text in path.items()
@@ -63,8 +65,9 @@ def _parse_number(text: str, message: str) -> int:
 
 
 class SessionIdConverter(BaseConverter):
-    """URL converter for a session id in a path. The converter matches no name that another path has in the
-    same place: so a wrong method on the other path is 405, and not an unknown session."""
+    """URL converter for a session id in a path. The converter does not match a word that another path has in
+    the place of the id, such as `summary`. So the response to a wrong method on the other path is 405, and
+    not an error about an unknown session."""
 
     regex = (
         r"(?!(?:summary|history|failed-sign-ons|flapping|traffic|jobs|rate|disconnect|disconnect-by-interface)"
@@ -73,8 +76,8 @@ class SessionIdConverter(BaseConverter):
 
 
 def _reject_invalid_utf8(query: bytes) -> None:
-    """Raise Invalid if a query has bytes that are not UTF-8: werkzeug would read `%ff` as three
-    characters."""
+    """Raise Invalid if a query has bytes that are not UTF-8. werkzeug would not reject such bytes: it would
+    read `%ff` as three characters."""
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
     invalid_names = [
         name if _is_valid_text(name) else "" for name, value in pairs if not _is_valid_text(name + value)
@@ -89,8 +92,9 @@ def _is_valid_text(text: str) -> bool:
 
 
 def _read_json_object(request: ApiRequest, *, optional: bool) -> dict[str, Any]:
-    """Return the JSON object in the body of a request; an empty object if an `optional` body is missing.
-    Raises Invalid."""
+    """Return the JSON object in the body of a request. With `optional`, return an empty object if the body is
+    missing. Raises Invalid if the body cannot be read or is not a JSON object, and RequestEntityTooLarge if
+    the body is too long."""
     if (request.content_length or 0) > MAX_BODY_BYTES:
         raise RequestEntityTooLarge
     try:

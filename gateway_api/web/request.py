@@ -66,9 +66,9 @@ class ApiRequest(flask.Request):
         self.environ[http.USER_KEY], self.environ[http.ROLE_KEY] = username, role
 
     def read_last_event_id(self) -> EventId | None:
-        """Return the id of the last event that the client received, or None without the header. An invalid id
-        counts as an event that the core no longer holds: after an error response, an event source would never
-        connect again."""
+        """Return the id of the last event that the client received, from the header Last-Event-ID; None
+        without the header. An invalid id counts as the id of an event that the core no longer holds: after an
+        error response, the client's event source would never connect again."""
         text = self.headers.get("Last-Event-ID", "")
         try:
             return parse_id(text) if text else None
@@ -76,8 +76,9 @@ class ApiRequest(flask.Request):
             return EventId("unknown", 0)
 
     def read_required_etags(self) -> list[str] | None:
-        """Return the strong entity tags of If-Match, one of which must be current; None if any entity tag is
-        allowed (RFC 9110 section 13.1.1). Raises Invalid for a malformed header, which would never match."""
+        """Return the strong entity tags of the header If-Match, one of which must be current. Return None if
+        any entity tag is allowed (RFC 9110 section 13.1.1). Raises Invalid if the header is malformed,
+        because such a header would never match."""
         text = self.headers.get("If-Match", "*").strip()
         if text == "*":
             return None
@@ -97,10 +98,10 @@ def get_request() -> ApiRequest:
 
 
 def make_log_extra() -> dict[str, Any]:
-    """Return the `extra` of a log line about the current request."""
+    """Return the argument `extra` for a log line about the current request."""
     return logs.make_extra(request_id=get_request().id)
 
 
 def get_caller_claims() -> Claims:
-    """Return the token claims of the caller. Only for views that require a user's token."""
+    """Return the claims of the caller's token. Only for views that require a user's token."""
     return cast(Claims, get_request().claims)

@@ -22,8 +22,8 @@ _Headers = dict[str, str] | None
 
 
 def encode_list(parts: ListParts) -> bytes:
-    """Return the JSON envelope of a list, which may have 40 MB. Other requests are served between the arrays
-    of the list."""
+    """Return the JSON envelope of a list. The envelope may have 40 MB, so the function lets other requests
+    run between the arrays of the list."""
     # Without a copy of the whole list: `getvalue` returns the bytes of the buffer itself.
     buffer = BytesIO()
     buffer.write(b'{"status":"ok","data":{"%s":[' % parts.name.encode())
@@ -39,7 +39,8 @@ def encode_list(parts: ListParts) -> bytes:
 
 
 def make_error(status: int, message: str, headers: _Headers = None, **more: Any) -> Response:
-    """Return the error response `{"status":"error","message":...}`. `more` are additional members."""
+    """Return the error response `{"status":"error","message":...}`. `more` are additional members of the JSON
+    object."""
     return make_json({"status": "error", "message": message, **more}, status, headers)
 
 
@@ -49,14 +50,14 @@ def make_json(document: Any, status: int = 200, headers: _Headers = None) -> Res
 
 
 def make_response(body: bytes, status: int = 200, headers: _Headers = None) -> Response:
-    """Return a response whose body is already JSON."""
+    """Return a response with the given body, which must be JSON."""
     return Response(body, status, headers, content_type=JSON)
 
 
 def make_stream(open: Callable[[str], Iterable[bytes]]) -> Response:
-    """Return an event stream. `open` gets the address of the client and returns the pieces of the stream; the
-    response to HEAD has no pieces. The worker gets only the pieces: any object around them would stay in
-    memory as long as the stream."""
+    """Return an event stream. `open` gets the address of the client and returns the pieces of the stream. The
+    response to a HEAD request has no pieces. The worker gets the pieces without another object around them,
+    because such an object would stay in memory as long as the stream."""
     pieces = () if request.method == "HEAD" else open(request.remote_addr or "")
     return Response(pieces, mimetype=EVENT_STREAM, headers=_UNBUFFERED_HEADERS, direct_passthrough=True)
 
@@ -67,8 +68,8 @@ def install(app: Flask) -> None:
 
     @app.after_request
     def _complete_response(response: Response) -> Response:
-        """Add the common headers to the response, and make the response a 304 if the client has the
-        content."""
+        """Add the common headers to the response. If the client already has the content, change the status of
+        the response to 304."""
         request = get_request()
         headers = {REQUEST_ID_HEADER: request.id, **make_security_headers(tls=request.is_secure)}
         if "Cache-Control" in response.headers:

@@ -26,8 +26,8 @@ EXTENSION_NAME = "gateway-api"
 
 
 class WorkerServices:
-    """Services for the routes of both profiles. Must be created after the fork, in the process that uses
-    them."""
+    """Services of one worker for the routes of both profiles. Must be created after the fork, in the process
+    of the worker."""
 
     def __init__(self, settings: Settings, *, batches: bool = False) -> None:
         pool = gevent.get_hub().threadpool
@@ -41,7 +41,7 @@ class WorkerServices:
 
 
 class UserServices(WorkerServices):
-    """Services for the routes of the profile USERS."""
+    """Services of one worker for the routes of the profile USERS."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, batches=True)
@@ -69,7 +69,7 @@ def get_user_services() -> UserServices:
 
 
 def core() -> CoreClient:
-    """Return the client of the core, for calls on behalf of the user of this request."""
+    """Return the client of the core, for calls on behalf of the user of the current request."""
     request = get_request()
     return get_services().core.with_origin(request.user, request.make_call_id)
 
@@ -80,5 +80,5 @@ def hub() -> Hub:
 
 
 def history() -> Reader:
-    """Return the reader of the history, for the user of this request."""
+    """Return the reader of the history, for the user of the current request."""
     return get_user_services().history.for_user(get_request().user or "")

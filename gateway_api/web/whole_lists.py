@@ -1,8 +1,8 @@
 """Cache of whole lists of the core. Requests that wait for the same list share one fetch, and a worker
 fetches one list at a time.
 
-A list of 200,000 sessions takes 85 MB, several times over in the core and in the worker. Without a limit, 32
-clients would use gigabytes of memory and all of the processor time.
+A list of 200,000 sessions takes 85 MB, and the core and the worker hold several copies of it. Without a
+limit, 32 clients would use gigabytes of memory and all of the processor time.
 """
 
 import threading
@@ -45,8 +45,10 @@ class _List(Generic[B]):
 
 
 class WholeLists(Generic[B]):
-    """Cache of the whole lists of one worker. The length of a body is in bytes. `wait` and `kept` are in
-    seconds, `most` in bytes; `clock` gives monotonic seconds."""
+    """Cache of the whole lists of one worker. `len` of a body must be the number of bytes. `wait` is the time
+    limit for a list's turn, in seconds. `most` limits the size of the lists that are being sent, and of the
+    cached lists, in bytes. `kept` is the time for which an unused list stays cached, in seconds. `clock`
+    gives monotonic seconds."""
 
     def __init__(
         self,
@@ -75,11 +77,12 @@ class WholeLists(Generic[B]):
         finish: Callable[[B], B] | None = None,
     ) -> tuple[B, Callable[[], None]]:
         """Return the list that `fetch` returns and `finish` transforms, and a function that the caller must
-        call when the list is sent. The next list does not wait for `finish`.
+        call when the list is sent. The worker may fetch the next list while `finish` runs.
 
-        All requests with this key that arrive before the call of `fetch` share the list, so no client gets a
-        list that is older than its request. A list with a version is cached for later requests with the same
-        version. Raises the errors of `fetch` and `finish`, and TooManyLists after a long wait."""
+        All requests with the same key that arrive before the call of `fetch` share the list, so no client
+        gets a list that is older than the client's request. A list with a version is cached for later
+        requests with the same version. Raises TooManyLists if the turn of the list does not come in time.
+        Errors of `fetch` and `finish` are raised unchanged."""
         with self._condition:
             kept = self._cached.get(key)
             if kept is not None and kept.version == version:
@@ -141,8 +144,9 @@ class WholeLists(Generic[B]):
 
     @contextmanager
     def _take_turn(self, key: Hashable) -> Iterator[None]:
-        """Wait until no other list is being fetched, and fetch no other list during the block. Raises
-        TooManyLists after a long wait."""
+        """Wait until there is room for another list and no other list is being fetched. Then let no other
+        list be fetched while the body of the with statement runs. Raises TooManyLists if the wait exceeds the
+        time limit."""
         with self._condition:
             try:
                 if not self._condition.wait_for(self._has_room, self._wait_seconds):
