@@ -1,8 +1,8 @@
 """Part of gunicorn's configuration that both profiles share: `users.py` and `token.py` add the rest.
 
 The arbiter imports this module before gevent patches a worker, and a worker inherits the imported modules.
-The modules of both profiles also import the whole application, so that a worker starts at once and shares the
-memory. No imported module may contain anything that a worker uses for its own connections.
+The modules of both profiles also import the whole application, so that each worker starts at once and shares
+the memory of the application. No imported module may create an object that a worker uses for connections.
 """
 
 import logging
@@ -39,7 +39,7 @@ class BadListenAddress(ProfileOff):
 
 
 def make_settings(profile: Profile) -> dict[str, Any]:
-    """Return gunicorn's settings for a profile, by name."""
+    """Return a map from name to value, with gunicorn's settings for a profile."""
     return {
         "wsgi_app": f"gateway_api.web.app:{profile.factory}()",
         "proc_name": profile.name,
@@ -64,13 +64,15 @@ def make_settings(profile: Profile) -> dict[str, Any]:
 
 
 def unload_configuration(server: Any) -> None:
-    """Make gunicorn import its configuration again at a SIGHUP: Python would return the loaded module."""
+    """Make gunicorn import its configuration module again at a SIGHUP. Python would otherwise return the
+    module that is already loaded."""
     sys.modules.pop(server.cfg.config.removeprefix("python:"), None)
 
 
 def read_address(settings: Settings) -> str:
-    """Return the address and port of the running configuration, in gunicorn's format. Raises ProfileOff,
-    BadListenAddress and CoreUnavailable."""
+    """Return the address and port of the running configuration, in gunicorn's format. Raises ProfileOff if
+    the configuration disables the profile TOKEN, BadListenAddress if the address is not a loopback address
+    and the settings allow no other address, and CoreUnavailable if the core does not reply."""
     with closing(Client(settings.core_socket)) as client:
         running = CoreClient(client).get_settings()
     if running.auth_token is None:
@@ -89,8 +91,9 @@ def read_address(settings: Settings) -> str:
 
 def choose_address(settings: Settings) -> str:
     """Return the address at which to listen, from the running configuration. At a reload, return the current
-    address if the new address cannot be used or the core is unavailable. Raises ProfileOff; at a start also
-    BadListenAddress and CoreUnavailable."""
+    address if the new address cannot be used or the core does not reply. Raises ProfileOff if the
+    configuration disables the profile TOKEN. At a start, also raises BadListenAddress if the address cannot
+    be used, and CoreUnavailable if the core does not reply."""
     global _current_address
     try:
         address = read_address(settings)
@@ -106,8 +109,8 @@ def choose_address(settings: Settings) -> str:
 
 
 def _require_free_address(address: str) -> None:
-    """Raise BadListenAddress if no process can listen at an address: gunicorn would close its current sockets
-    first, and then end."""
+    """Raise BadListenAddress if the process cannot listen at an address. Without this check, gunicorn would
+    first close its current sockets and then end."""
     host, _, port = address.rpartition(":")
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     try:

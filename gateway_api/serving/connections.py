@@ -1,11 +1,11 @@
 """Connections of a worker, with their sockets and the deadlines of their clients.
 
-A worker closes a connection when the client misses a deadline. If the worker has too many connections, it
-first closes the connections whose clients it has waited for longest. So idle clients never cause the
-rejection of a new client, and health has a response for every address.
+A worker closes a connection when the client misses a deadline. If a worker has too many connections, the
+worker first closes the connections whose clients have let the worker wait for the longest time. So idle
+clients never cause the rejection of a new client, and a health check succeeds from every address.
 
-Internals of gevent, read in 26.9: `_sock`, and `SSLSocket` as a context's `sslsocket_class`. gunicorn reads
-and writes through `recv` and `sendall` only.
+The following internals of gevent were checked against gevent 26.9: `_sock` of a socket, and `SSLSocket` as
+the `sslsocket_class` of a TLS context. gunicorn reads and writes through `recv` and `sendall` only.
 """
 
 import heapq
@@ -74,13 +74,14 @@ class Limits:
     max_unsent_bytes: int = 128 << 20
 
     def limit_to(self, places: int) -> "Limits":
-        """Return the limits for this total number of connections, including the connections for loopback."""
+        """Return the same limits, but with at most `places` connections in total. The total includes the
+        connections that are reserved for loopback."""
         reserve = min(self.loopback_reserve, places // 8)
         return replace(self, max_connections=places - reserve, loopback_reserve=reserve)
 
 
 class NoRoom(GatewayApiError):
-    """Rejection of a connection: all other connections have requests in progress."""
+    """Rejection of a new connection, because all other connections have requests in progress."""
 
 
 class Connection:
@@ -104,7 +105,7 @@ class Connection:
         self.deadline = None if seconds is None else self.since + seconds
 
     def wait_for_request(self) -> AbstractContextManager[None]:
-        """Begin the wait for the header of a request, and return the context of the wait."""
+        """Begin the wait for the header of a request. Return the context in which the caller must wait."""
         self._body_deadline = None
         if self.phase is Phase.HANDSHAKE:
             self.begin(Phase.HEADER, self._table.limits.header)
@@ -113,7 +114,8 @@ class Connection:
         return self
 
     def wait_for_body(self) -> AbstractContextManager[None]:
-        """Begin the wait for a piece of a request's body, and return the context of the wait."""
+        """Begin the wait for a piece of a request's body. Return the context in which the caller must
+        wait."""
         if self.phase is not Phase.WORK:
             return _NO_WAIT
         now = self._table.clock()
@@ -123,7 +125,8 @@ class Connection:
         return self
 
     def wait_for_receiver(self, data: bytes) -> AbstractContextManager[None]:
-        """Begin the wait until the client has received these bytes, and return the context of the wait."""
+        """Begin the wait until the client has received the given bytes. Return the context in which the
+        caller must wait."""
         if self.phase is not Phase.WORK:
             return _NO_WAIT
         limits = self._table.limits
@@ -133,15 +136,16 @@ class Connection:
         return self
 
     def __enter__(self) -> None:
-        """Do nothing: a method such as `wait_for_body` has begun the wait. A generator would take more
-        time."""
+        """Do nothing, because a method such as `wait_for_body` has already begun the wait. A context manager
+        made of a generator would take more time."""
 
     def __exit__(self, *error: object) -> None:
         self._table.release(self)
         self.begin(Phase.WORK)
 
     def begin_stream(self) -> None:
-        """Begin a stream without a deadline, as the last response of the connection."""
+        """Begin a stream of events, which has no deadline. The stream is the last response of the
+        connection."""
         self.begin(Phase.STREAM)
         self._table.count_as_stream(self)
 
@@ -161,11 +165,13 @@ class Connections:
         self._rejected = 0
 
     def __len__(self) -> int:
-        """Return the number of connections, streams included."""
+        """Return the number of connections, including streams."""
         return len(self._all) + len(self._streams)
 
     def admit(self, address: str, end: Callable[[], None]) -> Connection:
-        """Return a new connection. Other connections are ended if there is no room. Raises NoRoom."""
+        """Add and return the connection of a new client. `address` is the address of the client, and `end`
+        closes the connection at once. If there is no room, end connections that wait for their clients.
+        Raises NoRoom if there is still no room."""
         network = identify_client(address)
         if len(self._by_address[network]) >= self.limits.max_per_address:
             self._make_room(self._by_address[network])
@@ -187,8 +193,8 @@ class Connections:
         self._streams.discard(connection)
 
     def end_overdue(self) -> Counter[Phase]:
-        """End the connections that are past their deadlines. Return the number of these connections in each
-        phase."""
+        """End the connections that are past their deadlines. Return a map from phase to the number of
+        connections that were ended in this phase."""
         now = self.clock()
         overdue = [each for each in self._all if each.deadline is not None and now >= each.deadline]
         phases = Counter(each.phase for each in overdue)
@@ -201,8 +207,8 @@ class Connections:
         return number
 
     def end_without_request(self, idle: float, new: float) -> None:
-        """End the connections that wait for a request: after `idle` seconds since the last response, or `new`
-        seconds since their start."""
+        """End the connections that have waited too long for a request: for `idle` seconds since the last
+        response, or for `new` seconds if there was no request yet."""
         now = self.clock()
         waits = {Phase.IDLE: idle, Phase.HANDSHAKE: new, Phase.HEADER: new}
         self._end([each for each in self._all if now - each.since >= waits.get(each.phase, math.inf)])
@@ -211,8 +217,8 @@ class Connections:
         self._end([*self._all, *self._streams])
 
     def hold(self, data: bytes) -> None:
-        """Count one more client that receives these bytes. Disconnect the slowest clients if too many bytes
-        are unsent."""
+        """Count one more client that receives the given bytes. If too many bytes are unsent, disconnect the
+        slowest clients."""
         if not self._receivers[id(data)]:
             self._unsent_bytes += len(data)
         self._receivers[id(data)] += 1
@@ -227,7 +233,8 @@ class Connections:
             self._end([slowest])
 
     def release(self, connection: Connection) -> None:
-        """Undo `hold` for a connection."""
+        """Subtract the client of a connection from the clients that receive the same bytes, which `hold` has
+        counted."""
         data, connection.unsent = connection.unsent, None
         if data is None:
             return
@@ -260,7 +267,7 @@ class Connections:
 
 
 class _WatchedSocket:
-    """Socket of a client that tells its connection when a wait begins and ends."""
+    """Socket of a client. Tells the connection of the client when a wait begins and ends."""
 
     #: None during the TLS handshake, before the socket has a connection.
     connection: Connection | None = None
@@ -286,7 +293,7 @@ class _WatchedSocket:
 
 
 class PlainSocket(_WatchedSocket, socket.socket):  # type: ignore[misc]
-    """Socket of a client over TCP, or a Unix socket."""
+    """Socket of a client without TLS: a TCP or Unix socket."""
 
 
 class TlsSocket(_WatchedSocket, SSLSocket):  # type: ignore[misc]
@@ -298,8 +305,8 @@ class TlsSocket(_WatchedSocket, SSLSocket):  # type: ignore[misc]
 
 
 def watch_socket(client: socket.socket, context: ssl.SSLContext | None) -> PlainSocket | TlsSocket:
-    """Return a watched socket that replaces an accepted socket, before its handshake: a `TlsSocket` if there
-    is a TLS context, otherwise a `PlainSocket`."""
+    """Return a watched socket that replaces an accepted socket. Must be called before the TLS handshake.
+    Return a `TlsSocket` if `context` is a TLS context, or a `PlainSocket` if `context` is None."""
     if client.family != socket.AF_UNIX:
         # The kernel would buffer megabytes for a client that does not read, and no deadline would notice.
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_KERNEL_BYTES)
@@ -309,8 +316,9 @@ def watch_socket(client: socket.socket, context: ssl.SSLContext | None) -> Plain
 
 
 def close_at_once(client: PlainSocket | TlsSocket) -> None:
-    """Close a connection at once and drop its unsent bytes: the kernel would keep these bytes for minutes if
-    the client does not read. For the same reason, TLS is not closed first."""
+    """Close a connection at once, and drop the bytes that are not sent yet: the kernel would keep these bytes
+    for minutes if the client does not read. TLS is not closed first, because this would also need a client
+    that reads."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     try:
         # gevent's own shutdown raises in the greenlet that waits, where it would look like a fault.

@@ -109,7 +109,7 @@ def child_exit(server: Any, worker: Any) -> None:
 
 
 def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext:
-    """Return a TLS context that allows TLS 1.3, and TLS 1.2 with AEAD suites only."""
+    """Return a TLS context that allows TLS 1.3, and TLS 1.2 only with AEAD suites."""
     # gunicorn's factory would read the files again, which may have changed since the check.
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     SERVED.load_into(context)
@@ -119,7 +119,8 @@ def ssl_context(config: Any, default_ssl_context_factory: Any) -> ssl.SSLContext
 
 
 def _load_certificate(config: Any) -> None:
-    """Load the certificate and its key, for the workers that are forked from now on. Raises BadSetting."""
+    """Load the certificate and its key for the workers that are forked from now on. Raises BadSetting if the
+    certificate or the key cannot be used."""
     if not config.certfile:
         return
     try:
@@ -131,7 +132,8 @@ def _load_certificate(config: Any) -> None:
 
 def _prepare_shared_resources() -> None:
     """Prepare everything that the workers share: the secret, the folders and databases, and the OpenAPI
-    document. Must be called before the first fork. Raises BadSetting."""
+    document. Must be called before the first fork. Raises BadSetting if a setting is invalid, or if a folder
+    or database cannot be created."""
     readiness.take_over()
     if not has_secret(os.environ):
         os.environ["SVC_API_SECRET"] = secrets.token_hex(32)

@@ -2,12 +2,16 @@
 
 gunicorn's own worker closes neither a connection without a TLS handshake nor one without a request's body.
 
-No other module uses internals of gunicorn. Read in 27.0: `AsyncWorker.handle`, the `handle_request` that it
-calls for each request, and `timeout_ctx` around its wait for a request; `wsgi.create`; `default_headers`,
-`send_headers` and `write` of `wsgi.Response`; `failed` and `reader` of a body, and the `length` that a
-`LengthReader` has left; the errors of `gunicorn.http`; the loggers of its log; `WORKERS`, `num_workers` and
-`LISTENERS` of the arbiter, and `maybe_promote_master`, which it calls at each turn of its loop, once a second
-or more often.
+No other module uses internals of gunicorn. The following internals were checked against gunicorn 27.0:
+
+- `AsyncWorker.handle`, which calls `handle_request` for each request, and waits for a request inside the
+  context that `timeout_ctx` returns
+- `wsgi.create`, and `default_headers`, `send_headers` and `write` of `wsgi.Response`
+- `failed` and `reader` of a request's body, and `length` of a `LengthReader`: the bytes that are not read yet
+- the errors of `gunicorn.http`, and the loggers of `gunicorn.glogging.Logger`
+- `WORKERS`, `num_workers` and `LISTENERS` of the arbiter
+- `maybe_promote_master` of the arbiter, which the arbiter calls at each turn of its loop, at least once a
+  second
 """
 
 import json
@@ -99,8 +103,8 @@ _WORKER_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1
 
 
 class _SettingsCache:
-    """Cache of gunicorn's settings, which a worker never changes. gunicorn would look up settings 20 times in
-    a request, with two calls each."""
+    """Cache of gunicorn's settings, which do not change in a worker. Without the cache, gunicorn would look
+    up settings 20 times in a request, with two calls each."""
 
     def __init__(self, cfg: Any) -> None:
         self._cfg = cfg
@@ -115,7 +119,7 @@ class _SettingsCache:
 
 
 class _ListenerName:
-    """Name of a listening socket, which may be closed before its connections."""
+    """Name of a listening socket, which stays available after the socket is closed."""
 
     def __init__(self, listener: Any) -> None:
         self._name = listener.getsockname()
@@ -158,8 +162,8 @@ _format_date = lru_cache(1)(wsgi.util.http_date)
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]
-    """Worker of gunicorn that closes the connection of each client that misses a deadline, and all streams
-    when it stops."""
+    """Worker of gunicorn that closes the connection of each client that misses a deadline. When the worker
+    stops, it ends all streams."""
 
     cfg: Any
     wsgi: Any
@@ -250,15 +254,17 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
         readiness.report_serving()
 
     def timeout_ctx(self) -> AbstractContextManager[None]:
-        """Return the context of the wait for the next request. The deadline of the connection ends the
-        wait."""
+        """Discard the rest of the last request's body, and begin the wait for the next request. Return the
+        context in which the caller must wait. The wait has no timeout of its own: the deadline of the
+        connection ends it."""
         sock = _current_socket.get()
         _discard_body(sock)
         wait: AbstractContextManager[None] = sock.connection.wait_for_request()
         return wait
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
-        """Serve a request as AsyncWorker does, but with the class Response of this module."""
+        """Serve a request as gunicorn's AsyncWorker does, but check the header first, and use the class
+        Response of this module."""
         check_header(req)
         give_way()
         started_at = datetime.now()
@@ -365,8 +371,8 @@ class Log(Logger):  # type: ignore[misc]
 
 
 def prepare_arbiter(server: Any) -> None:
-    """Prepare the limits, the signals and the watchdog of the arbiter. Must be called once, before
-    `Readiness.take_over`."""
+    """Raise the limit of descriptors, block signals during forks, and connect the arbiter to the watchdog of
+    systemd. Must be called once, before `Readiness.take_over`."""
     raise_descriptor_limit()
     # Another arbiter may have started this one (SIGUSR2), by a fork.
     unblock_signals()
@@ -381,8 +387,8 @@ def prepare_arbiter(server: Any) -> None:
 
 
 def _feed_watchdog(watchdog: Watchdog, server: Any) -> None:
-    """Report each turn of the arbiter's loop to the watchdog of systemd. The arbiter's loop also ends workers
-    that hang."""
+    """Report each turn of the arbiter's loop to the watchdog of systemd. The same loop ends workers that
+    hang, so systemd restarts an arbiter whose loop has stopped."""
     # Weak, as a worker must not keep the arbiter.
     promote = weakref.WeakMethod(server.maybe_promote_master)
 
@@ -396,23 +402,24 @@ def _feed_watchdog(watchdog: Watchdog, server: Any) -> None:
 
 
 def unblock_signals() -> None:
-    """Unblock the signals. Pending signals arrive now."""
+    """Unblock the signals of a worker. Signals that were sent while they were blocked arrive now."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _WORKER_SIGNALS)
 
 
 def find_used_pids(arbiter: Any) -> set[int | None]:
-    """Return the process ids of the arbiter's workers, and of their predecessors."""
+    """Return the process ids of the arbiter's workers, and of the ended processes whose counter files these
+    workers have taken over."""
     return {pid for worker in arbiter.WORKERS.values() for pid in (worker.pid, worker.predecessor)}
 
 
 def is_expiry_logged(arbiter: Any) -> bool:
-    """Return True if a worker with the current configuration logs that the certificate has expired. Such a
-    worker has started since the last reload."""
+    """Return True if any worker that has started since the last reload logs that the certificate has
+    expired."""
     return any(worker.logs_expiry and worker.cfg.is_of(arbiter.cfg) for worker in arbiter.WORKERS.values())
 
 
 def has_all_workers(arbiter: Any) -> bool:
-    """Return True if the arbiter has started all of its workers."""
+    """Return True if the arbiter has started as many workers as configured."""
     return bool(len(arbiter.WORKERS) >= arbiter.num_workers)
 
 
@@ -422,8 +429,9 @@ def list_listener_descriptors(arbiter: Any) -> Iterator[int]:
 
 
 def check_header(request: Any) -> None:
-    """Check the rules of HTTP that at least one of gunicorn's two parsers does not check. Raises
-    errors.InvalidHeader, errors.ObsoleteFolding and errors.UnsupportedTransferCoding."""
+    """Check those rules of HTTP that gunicorn's two parsers do not both check. Raises errors.InvalidHeader if
+    Host is missing, repeated or invalid, errors.ObsoleteFolding for a header that continues on another line,
+    and errors.UnsupportedTransferCoding for a transfer coding other than chunked."""
     hosts = [value for name, value in request.headers if name == "HOST"]
     # RFC 9112 section 3.2. HTTP/1.0 had no such header.
     if len(hosts) > 1 or (not hosts and request.version >= (1, 1)) or not all(map(_is_host, hosts)):
@@ -452,15 +460,16 @@ def _is_host(text: str) -> bool:
 
 
 def _find_status(error: BaseException) -> str | None:
-    """Return the status code and phrase for a request that cannot be parsed; None for an internal error of
-    the worker."""
+    """Return the status code and phrase for an error of gunicorn's parser; None for any other error, which is
+    an internal error of the worker."""
     if isinstance(error, errors.InvalidHeader) and error.hdr == _UNKNOWN_CODING:
         return "501 Not Implemented"
     return next((status for kind, status in _STATUS_BY_ERROR if isinstance(error, kind)), None)
 
 
 def _log_greenlet_error(context: object, kind: Any, error: Any, trace: Any) -> None:
-    """Log the error of a greenlet. Replaces `handle_error` of gevent's hub, which would print the error."""
+    """Log the error of a greenlet. This function replaces `handle_error` of gevent's hub, which would print
+    the error."""
     hub = gevent.get_hub()
     if not issubclass(kind, hub.NOT_ERROR):
         _log.error("a greenlet ended with an unexpected error", exc_info=(kind, error, trace))
@@ -469,7 +478,8 @@ def _log_greenlet_error(context: object, kind: Any, error: Any, trace: Any) -> N
 
 
 def _make_last_response(status: str, request_id: str, *, tls: bool) -> tuple[str, str]:
-    """Return the header and the body of an error response, after which the connection is closed."""
+    """Return the header and the body of an error response. The connection must be closed after this
+    response."""
     body = json.dumps({"status": "error", "message": status.partition(" ")[2]}, separators=(",", ":"))
     headers = {
         "Connection": "close",
@@ -483,9 +493,9 @@ def _make_last_response(status: str, request_id: str, *, tls: bool) -> tuple[str
 
 
 def _discard_body(sock: PlainSocket | TlsSocket) -> None:
-    """Read and discard the rest of the last request's body. gunicorn would read a kilobyte at a time, and
-    copy all remaining bytes each time: a megabyte took a tenth of a second, in which no other request was
-    served."""
+    """Read and discard the rest of the last request's body. gunicorn would read a kilobyte at a time and copy
+    all remaining bytes each time: for a megabyte, gunicorn took a tenth of a second, in which no other
+    request was served."""
     body, sock.body = sock.body, None
     # A body with a length says when it is read to its end, a chunked one only when it is read once more.
     if body is None or (isinstance(body.reader, LengthReader) and not body.reader.length):
