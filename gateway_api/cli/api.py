@@ -22,7 +22,7 @@ _PATH_TYPE = click.Path(path_type=Path)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command, and return its exit status: 0, 1 with an error message on standard error, or 2 for
+    """Run the command, and return the exit status: 0, 1 with an error message on standard error, or 2 for
     wrong arguments. `words` are the arguments; by default, the arguments of the process."""
     try:
         return run(api, "gateway-api", words)
@@ -104,7 +104,7 @@ def undo_commit() -> None:
 
 
 def _run_rescue(rescue_action: Callable[[], str]) -> None:
-    """Run a rescue command, and print its result."""
+    """Run the given action of a rescue command, and print the text that the action returns."""
     try:
         sys.stdout.write(f"{rescue_action()}\n")
     except (EOFError, KeyboardInterrupt):

@@ -25,12 +25,13 @@ _TIMEOUT_SECONDS = 60
 
 
 class OpensslFailed(GatewayApiError):
-    """Error of openssl. The text is its reason."""
+    """Error of a call of openssl. The text is the reason that openssl gave."""
 
 
 def ensure(certificate: Path, key: Path, name: str) -> bool:
-    """Create the certificate for a host name if it is missing or incomplete, and the key if there is no
-    complete key. Return True if a certificate was created. Raises OpensslFailed and OSError."""
+    """Create the certificate for the host name `name` if the certificate is missing or incomplete, and the
+    key if the key is missing or incomplete. Return True if a certificate was created. Raises OpensslFailed if
+    openssl fails, and OSError if a file cannot be read or written."""
     if not _is_complete(key):
         # Removed first: a power cut must not leave the certificate of another key.
         certificate.unlink(missing_ok=True)
@@ -45,8 +46,9 @@ def ensure(certificate: Path, key: Path, name: str) -> bool:
 
 
 def renew(certificate: Path, key: Path, name: str) -> bool:
-    """Renew a certificate that this module created and that expires soon. The key stays the same. Return True
-    if the certificate was renewed. Raises OpensslFailed and OSError."""
+    """Renew the certificate for the host name `name` if this module created the certificate and it expires
+    soon. The key stays the same. Return True if the certificate was renewed. Raises OpensslFailed if openssl
+    fails, and OSError if a file cannot be read or written."""
     end = read_expiry(certificate)
     if not is_made_here(certificate) or (end is not None and end > time.time() + _RENEWAL_SECONDS):
         return False
@@ -55,7 +57,8 @@ def renew(certificate: Path, key: Path, name: str) -> bool:
 
 
 def is_made_here(certificate: Path) -> bool:
-    """Return True if this module created the certificate. Raises OpensslFailed and OSError."""
+    """Return True if this module created the certificate. Raises OpensslFailed if openssl fails, and OSError
+    if the file cannot be read."""
     output = _run_openssl(
         "x509", "-noout", "-subject", "-nameopt", "RFC2253", standard_input=certificate.read_bytes()
     )
@@ -64,8 +67,8 @@ def is_made_here(certificate: Path) -> bool:
 
 
 def is_authority(certificate: Path) -> bool:
-    """Return True if a certificate is self-signed and can sign other certificates. Raises OpensslFailed and
-    OSError."""
+    """Return True if a certificate is self-signed and can sign other certificates. Raises OpensslFailed if
+    openssl fails, and OSError if the file cannot be read."""
     # Without the constraint CA:FALSE, clients that trust a self-signed certificate treat it as an authority.
     text = _run_openssl("x509", "-noout", "-text", standard_input=certificate.read_bytes())
     return is_self_signed(certificate) and b"CA:FALSE" not in text
@@ -89,12 +92,14 @@ def _sign(certificate: Path, key: Path, name: str) -> None:
 
 
 def _is_complete(path: Path) -> bool:
-    """Return True if a PEM file has its end marker: a power cut may have left an incomplete file."""
+    """Return True if a PEM file exists and has its end marker. After a power cut, a file may be
+    incomplete."""
     return path.exists() and b"-----END " in path.read_bytes()
 
 
 def _run_openssl(*arguments: str, standard_input: bytes = b"") -> bytes:
-    """Run openssl, and return its output. openssl gets keys through pipes only. Raises OpensslFailed."""
+    """Run openssl, and return its output. `standard_input` is the only way to pass a key. Raises
+    OpensslFailed if openssl fails."""
     if shutil.which("openssl") is None:
         raise OpensslFailed("openssl is not installed; it is needed to make a certificate")
     result = subprocess.run(

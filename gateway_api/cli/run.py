@@ -71,7 +71,7 @@ class CannotRun(GatewayApiError):
 
 
 class RunFolder:
-    """Folder `STATE` with the files of the gateway."""
+    """Folder `STATE` of `make run`, with the files of the gateway."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -86,7 +86,8 @@ class RunFolder:
         self._passwords = folder / "passwords.json"
 
     def prepare(self) -> None:
-        """Lock the folder for this process, and create missing files. Raises GatewayApiError and OSError."""
+        """Lock the folder for this process, and create missing files. Raises CannotRun if another process has
+        locked the folder, OpensslFailed if openssl fails, and OSError if a file cannot be read or written."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = (self.folder / "lock").open("w")
         try:
@@ -120,7 +121,8 @@ class RunFolder:
         return passwords
 
     def publish(self, url: str) -> None:
-        """Write a file with shell assignments for scripts. Only the owner can read the file."""
+        """Write the file with shell assignments for scripts: the URL `url`, paths, usernames and passwords.
+        Only the owner can read the file."""
         assignments = {
             "GATEWAY_URL": url,
             "GATEWAY_CA": str(self.certificate),
@@ -222,12 +224,12 @@ def _require_free_port(port: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Let the kernel terminate this process when the starter is killed."""
+    """Make the kernel send SIGTERM to this process when the starter ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait_until_ready(is_ready: Callable[[], bool], running: Iterable[_Process]) -> bool:
-    """Wait until the last started program is ready. Return False if any program ends, or after a minute."""
+    """Wait until `is_ready` returns True. Return False if a program in `running` ends, or after a minute."""
     deadline = time.monotonic() + _START_SECONDS
     while not is_ready():
         time.sleep(0.1)
@@ -257,8 +259,8 @@ def _stop(process: _Process) -> None:
 
 
 def main() -> int:
-    """Run the command, and return its exit status: 0 after a signal, 1 if the gateway could not run, 2 for a
-    wrong variable."""
+    """Run the command, and return the exit status: 0 after a signal, 1 if the gateway could not run, or 2 if
+    a variable has a wrong value."""
     for each in _STOP_SIGNALS:
         signal.signal(each, signal.default_int_handler)
     try:

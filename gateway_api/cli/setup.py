@@ -35,7 +35,7 @@ CORE_GROUP = "gateway-core"
 
 
 def main() -> int:
-    """Run the command, and return its exit status: 0, 1 with an error message on standard error, or 2 for
+    """Run the command, and return the exit status: 0, 1 with an error message on standard error, or 2 for
     wrong arguments."""
     try:
         return run(setup, "gateway-api-setup")
@@ -64,8 +64,8 @@ def setup(only_renew: bool) -> None:
 
 def prepare(etc: Path, configuration: Path, group: str | None) -> None:
     """Create missing or incomplete files, each of them atomically. The first user is created only while the
-    core has no configuration; `group` can read the file of the first user. Raises GatewayApiError and
-    OSError."""
+    core has no configuration. Members of `group` can read the file of the first user. Raises GatewayApiError
+    if a certificate cannot be created, and OSError if a file cannot be read or written."""
     tls = etc / "tls"
     tls.mkdir(parents=True, exist_ok=True)
     tls.chmod(0o755)
@@ -87,8 +87,9 @@ def prepare(etc: Path, configuration: Path, group: str | None) -> None:
 
 
 def renew_certificate(etc: Path) -> None:
-    """Renew the certificate if this command created it and it expires soon, and reload the API. Raises
-    GatewayApiError, OSError and subprocess.SubprocessError."""
+    """Renew the certificate if this command created the certificate and it expires soon. Reload the API if
+    the API does not serve the new certificate yet. Raises GatewayApiError if openssl fails, OSError if a file
+    cannot be read or written, and subprocess.SubprocessError if the reload fails."""
     certificate, key = etc / "tls" / "certificate.pem", etc / "tls" / "key.pem"
     if certificates.renew(certificate, key, socket.gethostname()):
         click.echo(
@@ -112,7 +113,7 @@ def _warn_of_expiry(certificate: Path) -> None:
 
 
 def _has_json(path: Path) -> bool:
-    """Return True if a file contains JSON that is not empty: a power cut may have left an incomplete file."""
+    """Return True if a file contains JSON that is not empty. After a power cut, a file may be incomplete."""
     try:
         return bool(json.loads(path.read_bytes()))
     except (FileNotFoundError, ValueError):
