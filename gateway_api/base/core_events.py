@@ -1,7 +1,7 @@
 """Session events of the core.
 
-No event is lost silently. After a broken connection, a follower continues after its last event. If the core
-no longer holds the next event, a batch has `gap` set.
+No event is lost silently. After a broken connection, a follower continues after the last event that the
+follower received. If the core no longer holds the next event, the next batch has `gap` set.
 """
 
 import logging
@@ -23,16 +23,18 @@ class Events:
         self._core = core
 
     def follow_after(self, boot_id: str | None, sequence: int | None) -> Iterator[EventsReply]:
-        """Yield batches of the events after an event, or from now on if both arguments are None. Ends when
-        the core closes the connection."""
+        """Yield batches of the events after the event `sequence` of the core's run `boot_id`. If both
+        arguments are None, yield the events from now on. The iterator ends when the core closes the
+        connection."""
         return self._core.follow(SubscribeEvents(boot_id, sequence))
 
     def follow_for_ever(
         self, pause: Callable[[float], None], *, recent: int = 0, with_all_held: bool = False
     ) -> Iterator[EventsReply]:
-        """Yield batches of events from now on, without an end, and first at most the last `past_events`
-        events. After a broken connection, `pause` is called with the seconds to wait. After a gap, the next
-        event follows; if `with_all_held` is set, the oldest event that the core holds follows instead."""
+        """Yield batches of events from now on, without an end. If `recent` is not 0, yield at most the last
+        `recent` events first. After a broken connection, call `pause` with the number of seconds to wait, and
+        then continue. After a gap, continue with the next new event; with `with_all_held`, continue with the
+        oldest event that the core holds."""
         boot_id: str | None = None
         last: int | None = None
 

@@ -30,8 +30,8 @@ _YEAR_SECONDS = 365 * 86_400
 
 
 def make_security_headers(*, tls: bool) -> dict[str, str]:
-    """Return the headers that restrict browsers and caches. Some responses replace the header
-    Cache-Control."""
+    """Return the headers that restrict browsers and caches. With `tls`, include the headers that are only
+    valid over TLS. Some responses replace the header Cache-Control."""
     return {
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
@@ -41,14 +41,15 @@ def make_security_headers(*, tls: bool) -> dict[str, str]:
 
 
 def find_request_id(headers: Iterable[tuple[str, str]]) -> str | None:
-    """Return the request id from the headers of a response."""
+    """Return the request id from the headers of a response, or None if no header has the id."""
     return next((value for name, value in headers if name == REQUEST_ID_HEADER), None)
 
 
 def make_log_fields(
     environ: dict[str, Any], *, request_id: str | None, status: int, size: int, seconds: float | None
 ) -> dict[str, Any]:
-    """Return the fields of an access log line. The query is left out, because it may contain secrets."""
+    """Return the fields of an access log line. The query of the request is left out, because the query may
+    contain secrets."""
     path = environ.get("PATH_INFO")
     return {
         "request_id": request_id,
@@ -71,7 +72,8 @@ def _mask_path(path: str) -> str:
 
 
 def choose_log_level(environ: dict[str, Any], status: int) -> int:
-    """Return the level of an access log line: debug for a successful poll, because polls are frequent."""
+    """Return the level of an access log line. The level is debug for a successful poll, because polls are
+    frequent."""
     is_read = environ.get("REQUEST_METHOD") in ("GET", "HEAD") and (status < 300 or status == 304)
     path = environ.get("PATH_INFO")
     is_poll = path in _POLLED_PATHS or (_POLL_HEADER in environ and path not in _ALWAYS_LOGGED_PATHS)

@@ -24,11 +24,12 @@ def repeat(
     level: int = logging.WARNING,
     fault: str | None = None,
 ) -> Iterator[T]:
-    """Yield the items that `make` returns, and call `make` again after each end. Before each further call,
-    `pause` is called with `seconds` or more.
+    """Yield the items of the iterable that `make` returns. After the end of the iterable, wait and call
+    `make` again, without an end. To wait, call `pause` with `seconds` or more.
 
-    A failure is logged once, as "cannot" and `task`, until the next item arrives. An unexpected exception is
-    logged each time, with the text `fault`; without `fault`, the exception is raised."""
+    A failure (GatewayApiError, OSError or sqlite3.Error) is logged once at the given level, as "cannot" and
+    the text `task`; the next failure is logged only after another item has arrived. An unexpected exception
+    is logged each time with the text `fault`. If `fault` is None, an unexpected exception is raised."""
     has_failed = False
     while True:
         wait = seconds

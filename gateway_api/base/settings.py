@@ -35,8 +35,8 @@ KNOWN_VARIABLES = frozenset(name for name in NAMES if name.startswith(_VARIABLE_
 
 
 def _check_names(environment: Mapping[str, str]) -> None:
-    """Raise BadSetting if the name of a variable is misspelled: the setting would silently have its
-    default."""
+    """Raise BadSetting if the environment has an unknown variable of the API. If a name is misspelled, the
+    setting would otherwise silently have its default value."""
     unknown = sorted(
         name for name in environment if name.startswith(_VARIABLE_PREFIX) and name not in KNOWN_VARIABLES
     )
@@ -53,8 +53,8 @@ def _describe_unknown(name: str) -> str:
 
 
 def _check_bind(environment: Mapping[str, str]) -> None:
-    """Raise BadSetting if GATEWAY_API_BIND is not an address and a port: gunicorn would choose a port
-    itself."""
+    """Raise BadSetting if GATEWAY_API_BIND is not an address with a port. If the port is missing, gunicorn
+    would choose a port itself."""
     text = value(environment, "GATEWAY_API_BIND")
     if not _BIND_PATTERN.fullmatch(text):
         raise BadSetting(
@@ -71,7 +71,7 @@ def _read_audit_mebibytes(environment: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True)
 class Profile:
-    """Profile of the API: the name and the application of a way to serve the API."""
+    """Profile of the API: the name and the application of one of the two variants in which the API runs."""
 
     #: Name of the process, the unit and the folders below /run and /var/lib.
     name: str
@@ -139,7 +139,8 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], profile: Profile = USERS) -> "Settings":
-        """Return the settings of a profile from environment variables. Raises BadSetting."""
+        """Return the settings of a profile from environment variables. Raises BadSetting if a variable is
+        unknown or has an invalid value."""
         _check_names(environment)
         _check_bind(environment)
         log_format(environment)
@@ -163,7 +164,7 @@ class Settings:
 
 
 def has_secret(environment: Mapping[str, str]) -> bool:
-    """Return True if a variable or a credential contains the secret."""
+    """Return True if an environment variable or a systemd credential contains the secret."""
     credential = _find_credential(environment)
     return bool(environment.get(_SECRET_VARIABLE)) or (credential is not None and credential.exists())
 
