@@ -60,8 +60,8 @@ LISTS: dict[type[Method[Any]], Callable[[Gateway], Rows]] = {
 
 
 class CoreService:
-    """Service of one gateway, the journal of its sessions, the workspace of its configuration, and the log of
-    the changes that were not made through the API."""
+    """Service of one gateway: the gateway, the journal of its sessions, the workspace of its configuration,
+    and the log of the changes that were not made through the API."""
 
     def __init__(
         self, gateway: Gateway, journal: Journal, workspace: Workspace, changes: ChangeLog, clock: Clock
@@ -244,12 +244,12 @@ def _count_refusals(refusals: Counter[TriggerRefusal]) -> tuple[health.RefusalCo
 
 
 class Outcomes:
-    """Outcomes of the calls that change something, by request id, for a caller that lost the reply.
-    Thread-safe.
+    """Outcomes of the calls that change something, by request id. A caller that lost the reply can ask for
+    the outcome. Thread-safe.
 
-    The log of changes stores the calls that succeeded, so their outcomes are known after a restart. A call
-    may be unknown when the caller asks for its outcome, because the call still waits in a socket. Such a call
-    is refused when it arrives.
+    The log of changes stores the ids of the calls that succeeded, so these outcomes are known after a
+    restart. If a caller asks for the outcome of a call that has not arrived yet, the outcome is unknown, and
+    the call is refused when it arrives.
     """
 
     def __init__(self, changes: ChangeLog) -> None:
@@ -262,8 +262,8 @@ class Outcomes:
         self._refused: dict[str, None] = {}
 
     def record(self, handler: Handler) -> Handler:
-        """Return a handler that records the outcome of each call. Return the same handler for a method that
-        changes nothing."""
+        """Return a handler that calls `handler` and records the outcome of each call. For a method that
+        changes nothing, return `handler` itself."""
         if not issubclass(handler.parameters, Command):
             return handler
 
@@ -316,8 +316,8 @@ class Outcomes:
 
 
 def translate_errors(handler: Handler) -> Handler:
-    """Return a handler that converts errors of the gateway and of the configuration to errors of the
-    interface. A failure that the caller did not cause is logged."""
+    """Return a handler that calls `handler`, and converts errors of the gateway and of the configuration to
+    errors of the interface. A failure that the caller did not cause is logged."""
 
     @contextmanager
     def translate(call: Method[Any]) -> Iterator[None]:
@@ -340,7 +340,7 @@ def translate_errors(handler: Handler) -> Handler:
 
 
 def _make_failure(error: GatewayApiError) -> Failure:
-    """Convert an error of the gateway or of the configuration to an error of the interface."""
+    """Return the error of the interface for an error of the gateway or of the configuration."""
     if isinstance(error, StepFailed):
         return configuration.StepFailedError(error.step, error.reason)
     if isinstance(error, StillConnected):

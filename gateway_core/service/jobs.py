@@ -1,8 +1,8 @@
 """Jobs: changes of many sessions in batches, while the core serves other calls.
 
 A job acts on the sessions that match its filter when the job starts, and on each session at most once. The
-progress of a job is on disk before the job acts on the next sessions. A job that a restart interrupts never
-continues.
+progress of a job is written to disk after each batch of sessions. A job that was interrupted by a restart of
+the core is never continued.
 """
 
 import logging
@@ -67,9 +67,9 @@ SessionAction = Callable[[Sequence[int]], JobOutcome]
 
 
 class Jobs:
-    """Jobs in a folder: the running jobs, and the newest `max_kept` jobs. Jobs that ran before a restart of
-    the core are interrupted. Thread-safe. The methods raise StepFailed if the disk fails, and raise errors of
-    the interface as ErrorReply."""
+    """Store and runner of jobs, in a folder: all running jobs, and the newest `max_kept` jobs. After a
+    restart of the core, the jobs that ran before have the state interrupted. Thread-safe. The methods raise
+    StepFailed if the disk fails. Errors of the interface are raised as ErrorReply."""
 
     def __init__(
         self,
@@ -112,8 +112,9 @@ class Jobs:
             return self._jobs.get(id)
 
     def start(self, job: Job, ids: Sequence[int], act: SessionAction) -> Job:
-        """Start a job that calls `act` with the ids of its sessions, in order. Return the job with its total
-        and a new id. Raises TooManyJobsError."""
+        """Start a job that calls `act` with batches of the session `ids`, in order. Return the job with its
+        new id and the total number of sessions. Raises TooManyJobsError if the maximum number of jobs runs
+        already."""
         with self._lock:
             running = sum(job.state is JobState.RUNNING for job in self._jobs.values())
             if running >= wire.MAX_RUNNING_JOBS:
@@ -128,8 +129,8 @@ class Jobs:
         return job
 
     def cancel(self, id: int) -> Job | None:
-        """Cancel a job, which then acts on no further session. Return the job, or None for an unknown id.
-        Raises JobEndedError."""
+        """Cancel a job: it acts on no further session. Return the job, or None for an unknown id. Raises
+        JobEndedError if the job has already ended."""
         with self._lock:
             job = self._jobs.get(id)
             if job is None:
@@ -180,8 +181,8 @@ class Jobs:
         return self._store(replace(job, state=state, finished_at=int(self._clock.wall())))
 
     def _store(self, job: Job) -> Job:
-        """Replace a job in memory and on disk. A failure of the disk is only logged, because the sessions
-        have already changed: after a restart, the counts of the job may be too low."""
+        """Replace a job in memory and on disk, and return it. A failure of the disk is only logged, because
+        the sessions have already changed. After a restart, the counts of the job may then be too low."""
         self._jobs[job.id] = job
         update = "UPDATE job SET job = ? WHERE id = ?"
         try:
@@ -200,8 +201,8 @@ class Jobs:
         return id, [old for (old,) in connection.execute(_DELETE_OLD_JOBS, (self._max_kept,)).fetchall()]
 
     def _read_jobs(self) -> list[Job]:
-        """Return the jobs on disk, sorted by id. If the disk is full, the database is opened read-only, and
-        the next use opens it for writing."""
+        """Return the jobs on disk, sorted by id. If the disk is full, read the jobs from a read-only
+        connection."""
         select = "SELECT id, job FROM job ORDER BY id"
         try:
             with disk_step("store jobs"):
@@ -234,7 +235,7 @@ def _decode_job(id: int, text: str) -> Job | None:
 
 @dataclass(frozen=True)
 class JobService:
-    """Service for the jobs of one gateway. Jobs that were not started through the API are added to
+    """Service for the jobs of one gateway. Jobs that were not started through the API are added to the log
     `changes`."""
 
     gateway: Gateway

@@ -30,8 +30,8 @@ RateChange = tuple[SessionDetail, SessionDetail]
 
 
 class NewRates(NamedTuple):
-    """Rates to set, in bits per second: `down`, `up` or both. The rates are permanent, or last for
-    `expires_in` seconds, or `until` a time in epoch seconds."""
+    """Rates to set, in bits per second: `down`, `up` or both. The rates last for `expires_in` seconds, or
+    until the time `until` in epoch seconds. Without either, the rates are permanent."""
 
     down: int | None
     up: int | None
@@ -39,8 +39,8 @@ class NewRates(NamedTuple):
     until: int | None
 
     def check(self, clock: Clock) -> None:
-        """Check that there is a rate, and that the end is neither in the past nor too far in the future.
-        Raises ErrorReply: InvalidParameter."""
+        """Check that at least one rate is given, and that the end is neither in the past nor too far in the
+        future. Raises ErrorReply (InvalidParameter) if a check fails."""
         if self.down is None and self.up is None:
             raise make_parameter_error("rate_down_bps")
         if self.until is not None:
@@ -50,8 +50,8 @@ class NewRates(NamedTuple):
 
 
 class Rates:
-    """Rates of a gateway's sessions. Each change is added to the `journal`. `on_return` is called with a
-    session whose former rates are restored. Thread-safe."""
+    """Rates of a gateway's sessions. Each change is added to the `journal`. `on_return` is called with each
+    session whose former rates were restored, before and after the change. Thread-safe."""
 
     def __init__(
         self, gateway: Gateway, journal: Journal, clock: Clock, on_return: Callable[[RateChange], None]
@@ -68,7 +68,7 @@ class Rates:
 
     def change(self, id: int, new_rates: NewRates, author: str | None = None) -> RateChange | None:
         """Change the rates of a session. Return the session before and after the change, or None for an
-        unknown id. Raises StepFailed."""
+        unknown id. Raises StepFailed if the gateway cannot set the rates."""
         with self._lock:
             session = self._sessions.get(id)
             if session is None:
@@ -79,8 +79,8 @@ class Rates:
             return self._set_rates(id, down, up, self._make_expiry(session, new_rates), author)
 
     def restore_due_rates(self) -> None:
-        """Restore the former rates of the sessions whose temporary rates have expired. A failure is logged,
-        and the next attempt follows later."""
+        """Restore the former rates of each session whose temporary rates have expired. A failure is logged,
+        and a later call tries again."""
         for session in self._sessions.snapshot(_BY_ID_IF_TEMPORARY):
             if self._clock.steady() >= self._retry_at.get(session.id, 0.0):
                 self._check_expiry(session.id)
@@ -91,7 +91,7 @@ class Rates:
 
     def _check_expiry(self, id: int) -> None:
         """Restore the former rates of a session if its temporary rates have expired. Otherwise, update the
-        displayed expiry time if the clock was set."""
+        displayed expiry time if the wall clock was set."""
         with self._lock:
             session = self._sessions.get(id)
             expiry = None if session is None else session.expiry

@@ -31,7 +31,7 @@ Sleep = Callable[[float], None]
 
 
 class Throughput(NamedTuple):
-    """Bits and packets per second of a session."""
+    """Throughput of a session, in bits and packets per second."""
 
     down_bps: int
     up_bps: int
@@ -40,8 +40,8 @@ class Throughput(NamedTuple):
 
 
 def compute_throughput(before: Counters, after: Counters, seconds: float) -> Throughput:
-    """Compute the rates between two samples of the counters. A counter that is lower in the second sample was
-    reset: its rate is 0."""
+    """Return the throughput between two samples of the counters, which are `seconds` apart. If a counter is
+    lower in the second sample, the counter was reset, and its rate is 0."""
 
     def rate(difference: int, unit: int = 1) -> int:
         return max(0, round(difference * unit / seconds))
@@ -55,8 +55,8 @@ def compute_throughput(before: Counters, after: Counters, seconds: float) -> Thr
 
 
 class _Sample(NamedTuple):
-    """Counters of a session at a time of the steady clock. `reply` has the rates since the previous sample,
-    and is None in the first sample."""
+    """Counters of a session at a time of the steady clock. `reply` contains the rates since the previous
+    sample; None in the first sample."""
 
     at: float
     counters: Counters
@@ -64,7 +64,7 @@ class _Sample(NamedTuple):
 
 
 class _SessionWatch:
-    """Session that clients watch."""
+    """State of a session that at least one client watches."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -74,8 +74,8 @@ class _SessionWatch:
 
 
 class TrafficWatcher:
-    """Sessions that clients watch. A session is sampled once a second, for any number of watchers: the first
-    watcher whose second is over takes the sample for all watchers. Thread-safe."""
+    """Watcher of the traffic of sessions. A session is sampled once a second, even if several clients watch
+    the session: the first client whose second is over takes the sample for all clients. Thread-safe."""
 
     def __init__(self, gateway: Gateway, clock: Clock, sleep: Sleep = time.sleep) -> None:
         self._gateway = gateway
@@ -92,8 +92,8 @@ class TrafficWatcher:
         raise CORE.error(SessionNotFoundError(call.id))
 
     def watch(self, id: int) -> Iterator[TrafficReply]:
-        """Yield the traffic of a session each second until the session ends. The first reply comes without a
-        wait if other watchers already have one. Raises StepFailed."""
+        """Yield the traffic of a session each second until the session ends. If other clients already watch
+        the session, yield the first reply at once. Raises StepFailed if the counters cannot be read."""
         with self._lock:
             session_watch = self._session_watches.setdefault(id, _SessionWatch())
             session_watch.watchers += 1
@@ -114,7 +114,7 @@ class TrafficWatcher:
             sample = self._wait_for_sample(id, session_watch, sample)
 
     def _wait_for_sample(self, id: int, session_watch: _SessionWatch, last: _Sample | None) -> _Sample | None:
-        """Return the sample after `last`, or the first sample if `last` is None. Return None when the session
+        """Return the sample after `last`, or the first sample if `last` is None. Return None if the session
         has ended."""
         with session_watch.lock:
             if session_watch.sample is last:
@@ -142,8 +142,8 @@ class _Sweep(NamedTuple):
 
 
 class TopTalkers:
-    """Lists of the sessions with the most or the least traffic. The traffic is the difference between two
-    sweeps of the counters of all sessions. Thread-safe."""
+    """Lists of the sessions with the most or the least traffic. The traffic of a session is the difference
+    between two sweeps, which read the counters of all sessions. Thread-safe."""
 
     def __init__(self, gateway: Gateway, clock: Clock, sleep: Sleep = time.sleep) -> None:
         self._gateway = gateway
@@ -160,8 +160,8 @@ class TopTalkers:
         return self.list_top(call.sort, call.limit)
 
     def list_top(self, order: TalkerOrder, limit: int) -> TalkersReply:
-        """Return the first `limit` sessions in an order. A session that started after the older sweep is not
-        in this list. Raises StepFailed."""
+        """Return the first `limit` sessions in the given order. A session that started after the first of the
+        two sweeps is not included. Raises StepFailed if the counters cannot be read."""
         with self._lock:
             sweeps = self._take_sweeps()
             if sweeps is not self._sweeps:
@@ -202,7 +202,7 @@ class TopTalkers:
 def _choose_top(
     before: _Sweep, after: _Sweep, order: TalkerOrder, limit: int
 ) -> list[tuple[int, Throughput]]:
-    """Return the ids of the first `limit` sessions in an order, each with its rates."""
+    """Return the ids of the first `limit` sessions in the given order, each with its rates."""
     field = attrgetter("bytes_out" if order.removeprefix("-") == "down" else "bytes_in")
     earlier, later = before.counters, after.counters
 
