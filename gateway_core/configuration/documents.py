@@ -2,8 +2,10 @@
 
 A difference has one line for each value, by path, with secrets masked:
 
-    - qos.default_down = "100mbit"     + qos.default_down = "200mbit"     - radius.secret = ********     +
-radius.secret = ********
+    - qos.default_down = "100mbit"
+    + qos.default_down = "200mbit"
+    - radius.secret = ********
+    + radius.secret = ********
 
 The items of keyed lists are compared by their keys; a change of the order of items has separate lines.
 
@@ -61,8 +63,8 @@ class InvalidDocument(Invalid):
 
 
 def _replace_indexes(document: Any, text: str) -> str:
-    """Return a path that identifies list items of a document by key instead of by index. An index stays if
-    the key of its item is not valid or not unique. A text that is not a path stays unchanged."""
+    """Return the path `text` with the keys of list items in place of their indexes. An index stays if the key
+    of the item is not valid or not unique. Return any text that is not a path unchanged."""
     try:
         path = parse_path(text)
     except ValueError:
@@ -131,8 +133,8 @@ def format_diff(changes: list[Change]) -> str:
 
 
 def _collect_values(document: dict[str, Any]) -> tuple[dict[Segments, str], dict[Segments, list[str]]]:
-    """Return all values of a document that have their own paths, as JSON, and the keys of each keyed list, in
-    the order of its items."""
+    """Return all values of a document that have their own paths, as JSON. Also return the keys of each keyed
+    list, in the order of the list."""
     values: dict[Segments, str] = {}
     orders: dict[Segments, list[str]] = {}
 
@@ -195,9 +197,10 @@ def _merge_members(
 def unmask(
     document: dict[str, Any], secret_source: dict[str, Any], where: str = "that runs here"
 ) -> dict[str, Any]:
-    """Return a copy of any JSON in which each mask is replaced by the secret of the document `secret_source`.
-    The items of keyed lists are found by their keys. `where` describes the secret source in the error. Raises
-    Invalid for a mask that has no such secret, because a mask must never become a value."""
+    """Return a copy of a document in which each mask is replaced by the secret at the same path of
+    `secret_source`. The items of keyed lists are found by their keys. `where` describes `secret_source` in
+    the error text. Raises Invalid if `secret_source` has no secret for a mask, because a mask must never
+    become a value."""
     missing: list[str] = []
     result: dict[str, Any] = _unmask(document, secret_source, ROOT, "", missing)
     if missing:
@@ -207,8 +210,9 @@ def unmask(
 
 
 def _unmask(value: Any, secret_source: Any, field: Field, path: str, missing: list[str]) -> Any:
-    """Unmask a value of a document. `secret_source` is the same value in the document with the secrets, or
-    None if that document does not have the value. Values that are not in the definition stay unchanged."""
+    """Return a value with its masks replaced by secrets. `secret_source` is the same value in the document
+    with the secrets, or None if that document does not have the value. The paths of masks without a secret
+    are added to `missing`. Values that are not in the definition stay unchanged."""
     if field.members and isinstance(value, dict):
         members = secret_source if isinstance(secret_source, dict) else {}
         return {
@@ -242,7 +246,7 @@ class AbsentPath(NotFound):
 
 
 class OperationRefused(GatewayApiError):
-    """Refusal of an edit because of one operation. No operation took effect."""
+    """Refusal of all operations of an edit, because one operation is invalid. Nothing was changed."""
 
     def __init__(self, number: int, path: str, reason: Invalid | AbsentPath) -> None:
         #: The position of the operation, from 0.
@@ -254,7 +258,8 @@ class OperationRefused(GatewayApiError):
 
 def edit(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[str, Any], list[EditedValue]]:
     """Apply operations to a copy of the document, in order. Return the copy, and the change that each
-    operation made. Raises OperationRefused."""
+    operation made. Raises OperationRefused if an operation is invalid or deletes a value that does not
+    exist."""
     result, values = copy.deepcopy(document), []
     for number, operation in enumerate(operations):
         try:
@@ -272,8 +277,9 @@ def edit(document: dict[str, Any], operations: Sequence[Edit]) -> tuple[dict[str
 
 
 def prepare_replacement(document: dict[str, Any], candidate: dict[str, Any]) -> dict[str, Any]:
-    """Return a whole document that can replace the candidate: each mask is replaced by the candidate's
-    secret. Raises Invalid."""
+    """Return a copy of `document` that can replace the candidate: each mask is replaced by the candidate's
+    secret. Raises Invalid if the candidate has no secret for a mask, or if a value of the document is not
+    valid."""
     result = unmask(document, candidate, "in the candidate")
     if problems := check_staged(ROOT, result, "", candidate):
         raise InvalidDocument(result, problems)
@@ -287,8 +293,8 @@ def _encode_masked(path: Sequence[PathSegment], value: Any) -> str | None:
 
 
 class _PathWalk:
-    """Walk along a path to a value in a document, for one change. The walk replaces the indexes of list items
-    in `path` by keys."""
+    """Walk along a path of a document to one value, which is then set or deleted. The walk replaces the
+    indexes of list items in `path` by keys."""
 
     def __init__(self, document: dict[str, Any], path: str) -> None:
         try:
@@ -310,8 +316,8 @@ class _PathWalk:
         return self.path[self._depth]
 
     def set(self, value: Any) -> tuple[Any, Any]:
-        """Set the value, and create all missing objects and lists that contain the value. Return the value
-        before and after the change."""
+        """Set the value at the end of the path. Create all missing objects and lists on the path. Return the
+        value before and after the change. Raises Invalid if the path is unknown or the value is not valid."""
         while self._depth < len(self.path) - 1:
             if isinstance(self._field.kind, Object):
                 name, below = self._find_member()
@@ -326,7 +332,8 @@ class _PathWalk:
         return self._set_member(value) if isinstance(self._field.kind, Object) else self._set_item(value)
 
     def delete(self) -> Any:
-        """Delete the value, and return it. Raises AbsentPath."""
+        """Delete the value at the end of the path, and return the value. Raises AbsentPath if there is no
+        such value, and Invalid if the value is the key of a list item."""
         while True:
             place, below = self._find()
             if self._depth == len(self.path) - 1:
@@ -341,7 +348,8 @@ class _PathWalk:
         self._depth += 1
 
     def _find(self) -> tuple[str | int, Field]:
-        """Return the name or index of the current value, and its field. Raises AbsentPath."""
+        """Return the name or index of the value at the current path segment, and the field of the value.
+        Raises AbsentPath if there is no such value."""
         name = self._segment.text
         if self._field.members and isinstance(self._holder, dict) and name in self._holder:
             return name, self._field.members[name]
@@ -350,15 +358,17 @@ class _PathWalk:
         raise AbsentPath(tuple(self.path))
 
     def _find_member(self) -> tuple[str, Field]:
-        """Return the name and the field of the current member of an object, even if the member is missing."""
+        """Return the name and the field of the object member at the current path segment. The member may be
+        missing in the document. Raises Invalid if the definition has no such member."""
         segment, members = self._segment, self._field.members
         if segment.index is not None or segment.text not in members:
             raise self._make_unknown_error()
         return segment.text, members[segment.text]
 
     def _find_item(self) -> int | None:
-        """Return the index of the current item of a list, or None if there is no such item. The segment of
-        the path is an index, the key of an item or, in a list of texts, the text itself."""
+        """Return the index of the list item at the current path segment, or None if there is no such item.
+        The segment is an index, the key of an item or, in a list of texts, the text itself. Raises Invalid if
+        the segment is an index of the list and also the key of an item."""
         segment, key = self._segment, self._field.key
         texts = [item if key is None else item.get(key) for item in self._holder]
         if segment.index is not None and segment.text in texts:
@@ -372,12 +382,13 @@ class _PathWalk:
         return place
 
     def _name_item(self, place: int) -> None:
-        """Replace the current segment of the path by the key of the item."""
+        """Replace the current path segment by the key of the item at index `place`."""
         if self._field.key is not None:
             self.path[self._depth] = PathSegment(self._holder[place][self._field.key])
 
     def _append_item(self) -> int:
-        """Append an item that has only its key, and return the index of the item."""
+        """Append an item that has only its key, which is the current path segment. Return the index of the
+        item. Raises Invalid if the segment is an index or the key is not valid."""
         key, segment = self._field.key, self._segment
         if key is None or segment.index is not None:
             raise self._make_unknown_error()
@@ -431,7 +442,8 @@ class _PathWalk:
         return self._make_error(f"is not a known path{quotes_hint(tuple(self.path))}", "unknown")
 
     def _make_ambiguity_error(self, keys: Sequence[str], index: int) -> Invalid:
-        """Return the error for a segment that is an index, and also a key in the same list."""
+        """Return the error for a path segment that is an index of a list and also one of the `keys` of its
+        items."""
         above, text = self.path[: self._depth], self._segment.text
         message = f"{text} is an index here, and also the key of an item, "
         message += format_path((*above, PathSegment(text)))
@@ -443,8 +455,8 @@ class _PathWalk:
 
 
 def _convert(field: Field, value: Any, path: str) -> Any:
-    """Convert a value to the JSON value that the document stores. Raises Invalid with the path of each
-    problem."""
+    """Convert a new value to the JSON value that the document stores. Raises Invalid with the path of each
+    problem if the value is not valid."""
     if isinstance(value, str):
         if rule := explain_removal(field, value):
             raise Invalid(Problem(path, "invalid", rule))
@@ -455,8 +467,8 @@ def _convert(field: Field, value: Any, path: str) -> Any:
 
 
 def _parse_text(field: Field, text: str) -> Any:
-    """Convert a text to the type of a field, because a command line has only texts. Return the text itself if
-    the conversion fails: the type of the text is then rejected."""
+    """Convert a text to the JSON type of a field, because a command line can pass only texts. If the
+    conversion fails, return the text unchanged; the check of the value then rejects the text."""
     kind = field.kind
     if field.nullable and text == "null" and not is_removable(field):
         return None

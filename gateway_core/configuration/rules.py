@@ -1,7 +1,8 @@
 """Rules of the configuration: checks of a document, which return its typed values.
 
 A strict rule applies only to new values. A rule that a new version adds must be strict, because values that
-an older version stored must load. A rule between values is checked at the commit; a candidate may break it.
+an older version stored must still load. A rule between several values is checked at the commit; the candidate
+may break such a rule.
 """
 
 import re
@@ -30,13 +31,15 @@ ABSENT = object()
 
 
 def load(document: dict[str, Any]) -> Configuration:
-    """Check a document, and return its typed values. Raises Invalid with the path of each problem."""
+    """Check a document, and return its typed values. Raises Invalid with the path of each problem if the
+    document is not valid."""
     configuration, _ = load_with_violations(document)
     return configuration
 
 
 def load_section(name: str, value: Any) -> Any:
-    """Check one section of a document, and return its typed values. Raises Invalid."""
+    """Check one section of a document, and return its typed values. Raises Invalid with the path of each
+    problem if the section is not valid."""
     check = _ValueCheck()
     typed_value = check.load(ROOT.members[name], value, name)
     check.raise_problems()
@@ -45,7 +48,7 @@ def load_section(name: str, value: Any) -> Any:
 
 def load_with_violations(document: dict[str, Any]) -> tuple[Configuration, list[Problem]]:
     """Check a document. Return its typed values, and the strict rules that the document breaks. Raises
-    Invalid for any other problem."""
+    Invalid if the document has any other problem."""
     check = _ValueCheck()
     configuration = check.load(ROOT, document, "")
     check.raise_problems()
@@ -55,8 +58,8 @@ def load_with_violations(document: dict[str, Any]) -> tuple[Configuration, list[
 def find_problems(
     document: dict[str, Any], present_value: Any = ABSENT
 ) -> tuple[Configuration | None, list[Problem]]:
-    """Check a new document. Return its typed values, or None if it has no valid values, and its problems. The
-    document may break a strict rule with a value that is also in the document `present_value`."""
+    """Check a new document. Return its typed values (None if they are not valid) and its problems. The
+    document may break a strict rule by a value that the document `present_value` also contains."""
     check = _ValueCheck()
     configuration = check.load(ROOT, document, "", present_value)
     return configuration, check.problems + check.violations
@@ -64,15 +67,16 @@ def find_problems(
 
 def check_staged(field: Field, value: Any, path: str, present_value: Any = ABSENT) -> list[Problem]:
     """Return the problems of a value that is to be staged. Until the commit, fields may be missing, and rules
-    between values may be broken. `present_value` is the value in the candidate, which may break a strict rule
-    that a newer version added."""
+    between values may be broken. `present_value` is the present value in the candidate: an equal new value
+    may break a strict rule."""
     check = _ValueCheck(is_staged=True)
     check.load(field, value, path, present_value)
     return (check.problems + check.violations)[:MAX_PROBLEMS]
 
 
 class _ValueCheck:
-    """Check of one JSON value, which collects problems, and broken strict rules as `violations`."""
+    """Check of one JSON value. The check collects the `problems` of the value, and as `violations` the strict
+    rules that the value breaks."""
 
     def __init__(self, is_staged: bool = False) -> None:
         self._is_staged = is_staged
@@ -84,7 +88,8 @@ class _ValueCheck:
             raise Invalid(*self.problems[:MAX_PROBLEMS])
 
     def load(self, field: Field, value: Any, path: str, present_value: Any = ABSENT) -> Any:
-        """Return the typed value. After a problem, the returned value has no meaning."""
+        """Check a value, and return the typed value. If the check finds a problem, the returned value must
+        not be used."""
         if value is None:
             if not field.nullable:
                 self._add(path, "must not be null")
@@ -152,7 +157,7 @@ class _ValueCheck:
         return items
 
     def _check_keys(self, key: str, items: list[Any], path: str) -> None:
-        """Check that each item has a unique key: a path could not identify any other item."""
+        """Check that each list item has a unique key, because a path identifies an item by its key."""
         seen: set[str] = set()
         for number, item in enumerate(items):
             key_value = item.get(key) if isinstance(item, dict) else None
@@ -178,7 +183,7 @@ def get_key(item: Any, key: str | None) -> str | None:
 
 
 def _name_items(kind: ListOf, items: Any) -> Iterator[tuple[str | int | None, Any]]:
-    """Yield each item of a list with its key, or with its index if the list has no keys."""
+    """Yield each item of a list with its key. If the list has no keys, yield each item with its index."""
     for number, item in enumerate(items if isinstance(items, list) else []):
         yield get_key(item, kind.key) if kind.key else number, item
 
@@ -187,8 +192,8 @@ def _name_items(kind: ListOf, items: Any) -> Iterator[tuple[str | int | None, An
 
 
 class StrictRule(NamedTuple):
-    """Rule for a typed value. `is_kept` returns a true value if the value keeps the rule. `error` is the
-    message for a value that breaks the rule, unless `explain` makes a message."""
+    """Rule for a typed value. `is_kept` returns True if the value keeps the rule. The message for a value
+    that breaks the rule is the result of `explain`, or `error` without `explain`."""
 
     error: str
     is_kept: Callable[[Any], object]
@@ -266,15 +271,16 @@ def is_removable(field: Field) -> bool:
 
 
 def explain_removal(field: Field, value: Any) -> str | None:
-    """Return the strict rule that forbids a text such as `null` in a leaf that may be absent: in a secret,
-    the mistake would be invisible. Return None for any other value."""
+    """Return the error text for a value such as `null` or an empty text in a leaf that may be absent: the
+    user probably wants to delete the leaf. Return None for any other value."""
     if not isinstance(value, str) or value.strip().lower() not in _NO_VALUE_TEXTS or not is_removable(field):
         return None
     return f"must not be {f'the text {value.strip()}' if value.strip() else 'empty'}: delete removes it"
 
 
 def _find_violations(field: Field, value: Any) -> Iterator[str]:
-    """Yield the strict rules that a JSON value breaks; nothing for a value that has no typed value."""
+    """Yield the error text of each strict rule that a JSON value breaks. Yield nothing if the value cannot be
+    converted to its type."""
     rules, removal = get_strict_rules(field), explain_removal(field, value)
     if not (rules or removal) or value is None or isinstance(field.kind, Object | ListOf):
         return
@@ -292,8 +298,8 @@ def _find_violations(field: Field, value: Any) -> Iterator[str]:
 
 @singledispatch
 def find_broken_rules(section: definition.Section) -> Iterator[tuple[str, str]]:
-    """Yield the broken rules between the values of a section. Each rule comes with the path of a value in the
-    section."""
+    """Yield the rules between the values of a section that are broken: for each rule, the path of a value in
+    the section, and the error text."""
     return iter(())
 
 

@@ -1,4 +1,4 @@
-"""Running configuration, candidate, and the note of a change to either.
+"""Running configuration, candidate, and the note of a change to the running configuration or the candidate.
 
 Strict rules reject values that a service would misread. New values must keep strict rules. Stored values may
 break strict rules: a version that adds a strict rule must still load, run and restore the configurations that
@@ -48,9 +48,9 @@ class RunningConfiguration:
 
     @classmethod
     def of(cls, document: dict[str, Any], before: Self | None = None) -> Self:
-        """Check a new document, and return its configuration. The document may break a strict rule that
-        `before` breaks with the same value: otherwise the operator could change nothing until that value is
-        corrected. Raises Invalid with the path of each problem."""
+        """Check a new document, and return its configuration. The document may break a strict rule by a value
+        that is also in `before`: otherwise the operator could change nothing until this value is corrected.
+        Raises Invalid with the path of each problem if the document is not valid."""
         sections, problems = find_problems(document, ABSENT if before is None else before.document)
         name = sections and _find_conflicting_vrf_name(sections)
         if name and name != (before and _find_conflicting_vrf_name(before.sections)):
@@ -62,8 +62,8 @@ class RunningConfiguration:
 
     @classmethod
     def load_stored(cls, document: dict[str, Any]) -> Self:
-        """Load a configuration that ran before, perhaps under an older version: a broken strict rule is only
-        logged. Raises Invalid for a document that does not match the definition."""
+        """Load a configuration that ran before, perhaps under an older version. A broken strict rule is only
+        logged. Raises Invalid if the document does not match the definition."""
         sections, violations = load_with_violations(document)
         if _find_conflicting_vrf_name(sections):
             violations.append(Problem("cgnat.vrf_name", "invalid", INTERFACE_NAME_RULE))
@@ -74,13 +74,15 @@ class RunningConfiguration:
 
     @classmethod
     def read_first(cls, path: Path, users: Path | None = None) -> Self:
-        """Read the first configuration from a file; see `make_first`. Raises Unreadable and Invalid."""
+        """Read the first configuration from the file `path`. If the configuration has no users, read the
+        users from the file `users`. Raises Unreadable if a file cannot be read, and Invalid if the
+        configuration is not valid."""
         return cls.make_first(read_json(path, dict[str, Any]), users)
 
     @classmethod
     def make_first(cls, document: dict[str, Any], users: Path | None) -> Self:
-        """Return the first configuration. If the document has no users, the users are read from a file.
-        Raises Unreadable and Invalid."""
+        """Return the first configuration. If the document has no users, read the users from the file `users`.
+        Raises Unreadable if the file cannot be read, and Invalid if the configuration is not valid."""
         api = document.get("api")
         if users is not None and isinstance(api, dict) and not api.get("users"):
             document = {**document, "api": {**api, "users": read_json(users, list[Any])}}
@@ -88,7 +90,8 @@ class RunningConfiguration:
 
 
 def check_size(document: dict[str, Any]) -> None:
-    """Check that a document has at most `MAX_DOCUMENT_BYTES` bytes. Raises Invalid."""
+    """Check that a document has at most `MAX_DOCUMENT_BYTES` bytes as JSON. Raises Invalid if the document is
+    larger."""
     if len(msgspec.json.encode(document)) > MAX_DOCUMENT_BYTES:
         raise Invalid(
             Problem("", "invalid", f"A configuration has at most {MAX_DOCUMENT_BYTES} bytes of JSON")
@@ -96,8 +99,8 @@ def check_size(document: dict[str, Any]) -> None:
 
 
 def _find_conflicting_vrf_name(configuration: Configuration) -> str | None:
-    """Return the name of the VRF if the first session on a VLAN could create a VLAN device with the same
-    name. Return None for any other name."""
+    """Return the name of the VRF if a VLAN device of a trunk could get the same name. Otherwise, return
+    None."""
     trunks, name = configuration.interfaces.trunks, configuration.cgnat.vrf_name
     prefixes = "|".join(re.escape(prefix) for trunk in trunks for prefix in (trunk, short_name(trunk)))
     return name if trunks and re.fullmatch(rf"({prefixes})(\.[0-9]+)+", name) else None
@@ -126,12 +129,13 @@ class Snapshot:
 
     @cached_property
     def next_running(self) -> RunningConfiguration:
-        """Configuration that runs after a commit of the candidate. Raises Invalid."""
+        """Configuration that runs after a commit of the candidate. Raises Invalid if the candidate is not
+        valid."""
         return RunningConfiguration.of(self.candidate, self.running)
 
     def get_archived_number(self, revision: int) -> int:
-        """Return the number of an archived revision in the store. The `revision` 1 is the newest. Raises
-        RevisionNotFoundError."""
+        """Return the number in the store of an archived revision. The `revision` 1 is the newest. Raises
+        RevisionNotFoundError if the archive has no such revision."""
         if not 1 <= revision <= len(self.state.archive):
             raise CORE.error(RevisionNotFoundError(revision))
         return self.state.archive[revision - 1]
@@ -139,7 +143,7 @@ class Snapshot:
 
 def make_note(caller: Caller, at: float, before: Snapshot, after: Snapshot, impact: Impact) -> Note | None:
     """Return the note of a change, with secrets masked, or None if nothing changed. `at` is in epoch seconds.
-    `impact` is the effect of a new running configuration."""
+    `impact` is the effect of a commit on sessions."""
     old_fields: dict[str, Any]
     new_fields: dict[str, Any]
     if after.running is not before.running:
@@ -166,11 +170,11 @@ def make_note(caller: Caller, at: float, before: Snapshot, after: Snapshot, impa
 def renew_generations(
     former: Mapping[str, str], before: Iterable[ConfiguredUser], after: Iterable[ConfiguredUser]
 ) -> dict[str, str]:
-    """Return the generation of each user, by name. An unchanged user keeps its generation; any other user
-    gets a new generation.
+    """Return a map from each user name to the generation of the user. A user keeps the `former` generation if
+    the user is the same in `before` and `after`. Any other user gets a new generation.
 
-    A token is valid while its user has the generation that the token names. Generations are random, so a lost
-    or restored state gives no user a former generation.
+    A token is valid while its user has the generation that the token names. Generations are random, so a user
+    whose state was lost or restored never gets a former generation again.
     """
     unchanged = set(before) & set(after)
     return {
@@ -187,8 +191,8 @@ def renew_generations(
 
 @dataclass(frozen=True, kw_only=True)
 class UnconfirmedCgnat(Cgnat):
-    """Section `cgnat` until the confirmation of a commit. `former_range` is the range of the configuration
-    that may return."""
+    """Section `cgnat` while a commit waits for its confirmation. `former_range` is the source range of the
+    configuration that returns without a confirmation."""
 
     former_range: IPv4Network
 
@@ -198,14 +202,15 @@ class UnconfirmedCgnat(Cgnat):
 
 
 def get_former_range(configuration: Configuration) -> IPv4Network | None:
-    """Return the range that is served in addition to `cgnat.source_range`, or None if there is no such
-    range."""
+    """Return the former CGNAT range that the gateway serves in addition to `cgnat.source_range` while a
+    commit waits for its confirmation. Return None if there is no such range."""
     cgnat = configuration.cgnat
     return cgnat.former_range if isinstance(cgnat, UnconfirmedCgnat) else None
 
 
 def add_former_range(configuration: Configuration, former: IPv4Network) -> Configuration:
-    """Return a configuration as it runs until its confirmation: with the former range."""
+    """Return a copy of a configuration that also serves the CGNAT range `former`, for use until the commit is
+    confirmed. Return the same configuration if its own range is `former`."""
     cgnat = configuration.cgnat
     if cgnat.source_range == former:
         return configuration
@@ -214,7 +219,8 @@ def add_former_range(configuration: Configuration, former: IPv4Network) -> Confi
 
 
 def remove_former_range(configuration: Configuration) -> Configuration:
-    """Return a configuration as it runs after its confirmation: without a former range."""
+    """Return a copy of a configuration without a former CGNAT range, for use after the commit is
+    confirmed."""
     return dataclasses.replace(configuration, cgnat=Cgnat(**_get_values(configuration.cgnat)))
 
 

@@ -50,8 +50,8 @@ class ConfigurationService:
         return wire.LoginReply(api.token_lifetime, highest_cost=highest)
 
     def get_api_settings(self, _: Method[Any]) -> Iterator[wire.ApiSettings | None]:
-        """Yield the present settings, the settings after each commit, and the settings every 15 seconds.
-        Yield None after each second without a commit, so that the server checks the connection."""
+        """Yield the present settings of the API at once, after each commit, and every 15 seconds. Yield None
+        after each second without a commit, so that the server checks the connection."""
         while True:
             known_commit_count = self._commit_count
             yield _make_settings(self._workspace.snapshot)
@@ -119,7 +119,8 @@ class ConfigurationService:
             self._commit_condition.notify_all()
 
     def _wait_for_commit(self, known_commit_count: int) -> bool:
-        """Return True as soon as there are more than `known_commit_count` commits, False after a second."""
+        """Wait until the number of commits is greater than `known_commit_count`. Return False if there is no
+        new commit within a second."""
         with self._commit_condition:
             return self._commit_condition.wait_for(
                 lambda: self._commit_count > known_commit_count, _WAIT_SECONDS
@@ -127,7 +128,8 @@ class ConfigurationService:
 
 
 def _make_request(verb: str, call: Method[Any], peer: Peer | None) -> ChangeRequest:
-    """Return the terms of the change that a call requests. Raises ErrorReply: InvalidParameter."""
+    """Return the terms of the change that a call requests. Raises ErrorReply (InvalidParameter) if a
+    parameter is not valid."""
     fields = msgspec.structs.asdict(call)
     author, comment, action = fields.get("author", ""), fields.get("comment"), fields.get("action")
     for name, text in (("author", author), ("comment", comment or "")):

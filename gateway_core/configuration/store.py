@@ -1,12 +1,12 @@
 """Configurations on disk: a folder for each revision, and one small file that names the revisions in use.
 
-    state.json                      the running and the archived revisions, the candidate, a deadline
-revisions/18/configuration.json the document     revisions/18/commit.json        the time, author and comment
-of the commit
+    state.json                       the running and the archived revisions, the candidate, a deadline
+    revisions/18/configuration.json  the document of revision 18
+    revisions/18/commit.json         the time, author and comment of its commit
 
-A revision never changes, and takes effect when `state.json` names it. So each change of the configuration is
-one rename, of `state.json`. The files of the services are not stored, because each revision would then
-contain their secrets.
+A revision never changes, and takes effect when `state.json` names the revision. So each change of the
+configuration is one rename, of `state.json`. The files of the services are not stored, because each revision
+would then contain their secrets.
 """
 
 import fcntl
@@ -38,7 +38,8 @@ class Unreadable(GatewayApiError):
 
 @contextmanager
 def disk_step(step: str) -> Iterator[None]:
-    """Convert an error of the disk or of SQLite in the block to StepFailed with the name `step`."""
+    """Convert each error of the disk or of SQLite in the with block to StepFailed. `step` describes the
+    failed step."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
@@ -48,8 +49,8 @@ def disk_step(step: str) -> Iterator[None]:
 
 class Deadline(Moment, frozen=True, kw_only=True):
     """Moment at which the revision `baseline` runs again unless the commit is confirmed. After a reboot, a
-    wall clock that is ahead undoes the commit too early. This is safe: an operator who cannot confirm the
-    commit may be locked out."""
+    wall clock that is ahead undoes the commit too early. This is the safe side: after the commit, the
+    operator may have no access to the gateway."""
 
     baseline: int
     # The default is for a deadline of an earlier version, which stored `at` alone.
@@ -68,7 +69,7 @@ _UNKNOWN_COMMIT = Commit(0, "unknown", "the time and author of this commit are l
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Content of state.json."""
+    """Content of the file state.json."""
 
     #: The number of the running revision; 0 before the first one.
     running: int
@@ -91,7 +92,8 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_json(path: Path, type: type[T]) -> T:
-    """Read a JSON file, and return its content as an object of `type`. Raises Unreadable."""
+    """Read a JSON file, and return its content as an object of `type`. Raises Unreadable if the file cannot
+    be read or has unexpected content."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=type)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -104,11 +106,12 @@ def _encode(value: Any) -> bytes:
 
 
 class ConfigurationStore:
-    """Store of configurations in a folder, which is created if it is missing. For one process, and one thread
-    at a time."""
+    """Store of configurations in a folder, which is created if it is missing. Only one process can use the
+    store, and only one thread at a time."""
 
     def __init__(self, folder: Path) -> None:
-        """Lock the folder, and read the state. Raises Unreadable."""
+        """Lock the folder, and read the state. Raises Unreadable if another process has locked the folder, or
+        if the folder or the state cannot be read."""
         self._state_file = folder / "state.json"
         self._revisions = folder / "revisions"
         self._lock_descriptor = _lock_folder(folder)
@@ -132,12 +135,12 @@ class ConfigurationStore:
         self._remove_service_files(numbers)
 
     def read_document(self, number: int) -> dict[str, Any]:
-        """Return the configuration of a revision. Raises Unreadable."""
+        """Return the configuration of a revision. Raises Unreadable if the file cannot be read."""
         return read_json(self._get_folder(number) / "configuration.json", dict[str, Any])
 
     def read_commit(self, number: int) -> Commit:
         """Return the commit of a revision. If the file of the commit cannot be read, return a commit with an
-        unknown author: the gateway must start, and return to a former configuration, without the file."""
+        unknown author, because the gateway must be able to start without this file."""
         try:
             return read_json(self._get_folder(number) / "commit.json", Commit)
         except Unreadable as error:
@@ -149,8 +152,8 @@ class ConfigurationStore:
             return _UNKNOWN_COMMIT
 
     def add(self, document: dict[str, Any], commit: Commit, keep: Collection[int] = ()) -> int:
-        """Write a revision that is not in use yet, and return its number. Remove all other revisions that are
-        not in use, except the revisions in `keep`. Raises StepFailed."""
+        """Write a new revision, which is not in use yet, and return its number. Remove all other revisions
+        that are not in use, except the revisions in `keep`. Raises StepFailed if the disk fails."""
         with disk_step("remove old revisions"):
             # First: a state on disk that is ahead could name a removed revision.
             self._restore_state()
@@ -168,7 +171,8 @@ class ConfigurationStore:
         return number
 
     def publish(self, state: State, step: str) -> None:
-        """Write a state to disk, and make it the current state. Raises StepFailed with the name `step`."""
+        """Write a state to disk, and make it the current state. Raises StepFailed with the name `step` if the
+        disk fails."""
         with disk_step(step):
             try:
                 durable.replace(self._state_file, _encode(state))
@@ -184,8 +188,8 @@ class ConfigurationStore:
         self.state, self._is_ahead = state, False
 
     def _remove_service_files(self, numbers: Collection[int]) -> None:
-        """Remove the files of services, which contain secrets. A former version stored these files in each
-        revision."""
+        """Remove the files of services from the given revisions. An old version of this software stored these
+        files, which contain secrets."""
         for number in numbers:
             try:
                 shutil.rmtree(self._get_folder(number) / "services")
@@ -216,8 +220,8 @@ class ConfigurationStore:
 
 
 def _lock_folder(folder: Path) -> int:
-    """Lock the folder against other cores, and return the descriptor that keeps the lock. Raises
-    Unreadable."""
+    """Lock the folder against other processes, and return the file descriptor that holds the lock. Raises
+    Unreadable if the folder cannot be opened, or if another process holds the lock."""
     try:
         durable.make_folder(folder)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
 """Workflow of the configuration: edit the candidate, commit, confirm, roll back.
 
-The steps of a commit have a fixed order: the services and the gateway apply the configuration, the store
-writes it, the change is noted with its caller, and the followers are called. When a method returns, its
-change is on disk. When a method raises, the change did not happen.
+A commit has the following steps, in this order: the services and the gateway apply the configuration, the
+store writes it to disk together with a note of the change, and the followers are called. When a method
+returns, its change is on disk. When a method raises an error, nothing was changed.
 """
 
 import logging
@@ -62,18 +62,18 @@ class GatewayServices(Protocol):
     """Services that a commit changes, in addition to the gateway."""
 
     def render(self, configuration: Configuration) -> RenderedFiles:
-        """Render and verify the files of the services: no service misreads or refuses a file. Raises
-        StepFailed."""
+        """Render the files of the services, and verify that each service accepts its files. Raises StepFailed
+        if a file cannot be rendered or is not accepted."""
 
     def apply(self, files: RenderedFiles, configuration: Configuration) -> None:
-        """Make the services use the files, within 20 s: the API waits 30 s for a commit. A service whose
-        files are unchanged is not disturbed. Raises StepFailed after every service uses its former files
-        again."""
+        """Make the services use the files within 20 s, because the API waits 30 s for a commit. A service
+        whose files are unchanged is not disturbed. If a service refuses, make all services use their former
+        files again, and raise StepFailed."""
 
     def resume(self, configuration: Configuration) -> None:
         """Render the files of the running configuration again, and apply the files to every service that
-        accepts them. This may take longer than a commit. Raises StepFailed with the reason of the first
-        service that refuses."""
+        accepts them. This may take longer than a commit. Raises StepFailed if a service refuses, with the
+        reason of the first such service."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,13 @@ _RETURN_REQUEST = ChangeRequest("core", "not confirmed in time", caller=Caller("
 
 
 class Workspace:
-    """Running configuration, candidate and archive in a store. If the store is empty, the first configuration
-    is the result of `factory`. Thread-safe.
+    """Running configuration, candidate and archive in a store. If the store is empty, `factory` returns the
+    first configuration. Thread-safe.
 
-    The constructor raises Unreadable, Invalid and StepFailed. Every method that changes something raises
-    StepFailed, and raises Stale if the request does not have the current ETag. Errors of the interface are
-    raised as ErrorReply.
+    The constructor raises Unreadable if the stored configuration cannot be read, Invalid if it is not valid,
+    and StepFailed if the first configuration cannot be stored. Every method that changes something raises
+    StepFailed if a step of the change fails, and Stale if the request does not have the current ETag. Errors
+    of the interface are raised as ErrorReply.
     """
 
     #: The current configurations.
@@ -147,8 +148,9 @@ class Workspace:
 
     @property
     def effective_configuration(self) -> Configuration:
-        """Configuration that services and gateway use. Until a commit is confirmed, this is the running
-        configuration with the CGNAT range of the configuration that may return."""
+        """Configuration that the services and the gateway use: the running configuration. While a commit
+        waits for its confirmation, this configuration also has the CGNAT range of the former
+        configuration."""
         try:
             return self._compute_effective_configuration(self.snapshot.running, self.snapshot.state)
         except StepFailed as error:
@@ -159,8 +161,8 @@ class Workspace:
             return self.snapshot.running.sections
 
     def follow(self, follower: Callable[[Configuration], None]) -> None:
-        """Call `follower` with each new running configuration, before the caller of the change gets the
-        reply. The follower must not raise, because the configuration already runs."""
+        """Register `follower`, which is called with each new running configuration, before the caller of the
+        change gets the reply. The follower must not raise, because the configuration already runs."""
         self._followers.append(follower)
 
     def set_gateway(
@@ -169,29 +171,32 @@ class Workspace:
         freeze_sessions: FreezeSessions,
         apply: ApplyInGateway,
     ) -> None:
-        """Set the gateway's part in a commit: `preview_impact` predicts the effect, `freeze_sessions` ends
-        sessions around the commit, and `apply` applies the configuration or refuses it."""
+        """Set the functions of the gateway that a commit calls: `preview_impact` predicts the effect,
+        `freeze_sessions` ends the sessions that the commit affects, and `apply` applies the configuration or
+        refuses it."""
         self._preview_impact = preview_impact
         self._freeze_sessions = freeze_sessions
         self._apply_in_gateway = apply
 
     def follow_notes(self, follower: Callable[[Note], None]) -> None:
-        """Call `follower` with the note of each change, after the note is on disk. Call it now with the last
-        note, because the process may have ended before the follower got this note."""
+        """Register `follower`, which is called with the note of each change after the note is on disk. Call
+        `follower` at once with the last note, because an earlier process may have ended before its follower
+        got this note."""
         self._note_follower = follower
         if self.snapshot.state.change is not None:
             follower(self.snapshot.state.change)
 
     def follow_versions(self, follower: Callable[[int], None]) -> None:
-        """Call `follower` with the version of each snapshot before the snapshot takes effect, and now with
-        the current version. If the follower raises OSError, the change does not happen."""
+        """Register `follower`, which is called with the version of each new snapshot before the snapshot
+        takes effect. Call `follower` at once with the current version. If `follower` raises OSError, the
+        change does not happen."""
         self._version_follower = follower
         follower(self.snapshot.version)
 
     def apply_running(self) -> None:
-        """Render the running configuration again, and apply it to the services, unless the services already
-        use it. This is necessary after a start, and after a failed commit that could not be undone. Raises
-        StepFailed."""
+        """Render the running configuration again, and apply it to the services. Do nothing if the services
+        already use the running configuration. This method must be called after a start, and after a failed
+        commit that could not be undone. Raises StepFailed if a service refuses."""
         if self._is_applied:
             return
         # Without a timeout: no client waits.
@@ -200,8 +205,8 @@ class Workspace:
                 self._resume_services()
 
     def edit(self, operations: Sequence[wire.Edit], request: ChangeRequest) -> wire.EditReply:
-        """Apply all operations to the candidate, or none. Raises OperationRefused, and Invalid for a
-        candidate that is too large."""
+        """Apply all operations to the candidate, or none. Raises OperationRefused if an operation is invalid,
+        and Invalid if the candidate would be too large."""
         with self._begin_staging(request):
             candidate, values = documents.edit(self.snapshot.candidate, operations)
             self._stage(candidate, request)
@@ -209,7 +214,7 @@ class Workspace:
 
     def replace_candidate(self, document: dict[str, Any], request: ChangeRequest) -> wire.StagedReply:
         """Replace the candidate by a whole document. A mask in the document keeps the candidate's secret.
-        Raises Invalid for a document that edits could not make."""
+        Raises Invalid if a value of the document is not valid."""
         with self._begin_staging(request):
             return self._stage_whole(
                 documents.prepare_replacement(document, self.snapshot.candidate), request
@@ -224,14 +229,16 @@ class Workspace:
 
     def rollback(self, revision: int, request: ChangeRequest) -> wire.StagedReply:
         """Replace the candidate by an archived configuration. The `revision` 1 is the newest. Raises
-        RevisionNotFoundError and Unreadable."""
+        RevisionNotFoundError if the archive has no such revision, and Unreadable if its file cannot be
+        read."""
         with self._begin_staging(request):
             return self._stage_whole(self.read_archived(revision)[1], request)
 
     def compare(self, revision: int | None, to: int | None = None) -> wire.ComparisonReply:
         """Return the difference between two configurations. `revision` is an archived configuration, or None
         for the running configuration. `to` is an archived configuration, 0 for the running configuration, or
-        None for the candidate. Raises RevisionNotFoundError and Unreadable."""
+        None for the candidate. Raises RevisionNotFoundError if the archive has no such revision, and
+        Unreadable if its file cannot be read."""
         snapshot = self.snapshot
 
         running = snapshot.running.document
@@ -253,11 +260,11 @@ class Workspace:
 
     def commit(self, request: ChangeRequest, confirm_seconds: int | None = None) -> wire.CommitReply:
         """Make the candidate the running configuration. With `confirm_seconds`, the former configuration
-        returns after that time unless the commit is confirmed.
+        returns after this time unless the commit is confirmed.
 
-        While a commit waits for its confirmation, another commit with changes confirms it. Another commit
-        with `confirm_seconds` moves the deadline, even without changes. Raises Invalid for an invalid
-        candidate.
+        If another commit waits for its confirmation, a commit with changes confirms the other commit. A
+        commit with `confirm_seconds` moves the deadline, even without changes. Raises Invalid if the
+        candidate is not valid.
         """
         with self._begin_commit(request):
             snapshot, deadline = self.snapshot, None
@@ -277,7 +284,8 @@ class Workspace:
 
     def replace_running(self, document: dict[str, Any], request: ChangeRequest) -> wire.CommitReply:
         """Replace the running configuration by a whole document, in one step. A mask in the document keeps
-        the running secret. Raises CandidateStagedError, and Invalid for an invalid document."""
+        the secret of the running configuration. Raises CandidateStagedError if the candidate has changes, and
+        Invalid if the document is not valid."""
         with self._begin_commit(request):
             running = self.snapshot.running
             if self.snapshot.state.candidate is not None:
@@ -286,9 +294,10 @@ class Workspace:
             return self._commit_if_changed(configuration, request, None)
 
     def amend(self, operations: Sequence[wire.Edit], request: ChangeRequest) -> wire.CommitReply:
-        """Apply all operations to the running configuration at once, or none. Staged changes stay. If a
-        commit waits for its confirmation, the wait continues, and its baseline gets the same changes. Raises
-        OperationRefused, and Invalid for an invalid result."""
+        """Apply all operations to the running configuration at once, or none. The candidate keeps its
+        changes. If a commit waits for its confirmation, its deadline stays, and the configuration that may
+        return gets the same changes. Raises OperationRefused if an operation is invalid, and Invalid if the
+        result is not valid."""
         with self._begin_commit(request):
             running, deadline = self.snapshot.running, self.snapshot.state.deadline
             document, _ = documents.edit(running.document, operations)
@@ -304,9 +313,10 @@ class Workspace:
             return self._commit_if_changed(configuration, request, deadline)
 
     def restore(self, revision: int, request: ChangeRequest) -> wire.CommitReply:
-        """Make an archived configuration run again at once. The `revision` 1 is the newest. Staged changes
-        stay. If this configuration is the baseline of a deadline, the deadline ends. Raises
-        RevisionNotFoundError, Unreadable and Invalid."""
+        """Make an archived configuration run again at once. The `revision` 1 is the newest. The candidate
+        keeps its changes. If the archived configuration is the baseline of a deadline, the deadline ends.
+        Raises RevisionNotFoundError if the archive has no such revision, Unreadable if its file cannot be
+        read, and Invalid if its document is not valid."""
         with self._begin_commit(request):
             deadline = self.snapshot.state.deadline
             if deadline is not None and deadline.baseline == self.snapshot.get_archived_number(revision):
@@ -316,8 +326,8 @@ class Workspace:
 
     def confirm(self, request: ChangeRequest) -> None:
         """Confirm the last commit, and end the sessions that only the former configuration served. Raises
-        NothingToConfirmError. Raises StepFailed if a service or the gateway refuses: the deadline then
-        stays."""
+        NothingToConfirmError if no commit waits for a confirmation. Raises StepFailed if a service or the
+        gateway refuses: the deadline then stays."""
         with self._lock_changes():
             self.revert_if_due()
             if self.snapshot.state.deadline is None:
@@ -337,8 +347,8 @@ class Workspace:
 
     def revert_if_due(self) -> bool:
         """Return to the former configuration if the deadline of an unconfirmed commit has passed. Return True
-        if this call returned to the former configuration. Before the deadline, store the deadline again if
-        the clock was set. Raises StepFailed."""
+        if this call returned to the former configuration. Before the deadline, update the stored deadline if
+        the wall clock was set. Raises StepFailed if a step of the change fails."""
         # Without a timeout: a service may take long for a commit, and no client waits.
         with self._lock:
             state, stored_state = self.snapshot.state, self._store.state
@@ -367,7 +377,8 @@ class Workspace:
             return True
 
     def end_tokens(self, username: str, request: ChangeRequest) -> None:
-        """End all tokens of a user of the API: the user gets a new generation. Raises UserNotFoundError."""
+        """End all tokens of a user of the API: the user gets a new generation. Raises UserNotFoundError if
+        there is no such user."""
         with self._lock_changes():
             generations = self.snapshot.state.generations or {}
             if username not in generations:
@@ -378,7 +389,8 @@ class Workspace:
 
     def read_archived(self, revision: int) -> tuple[Commit, dict[str, Any]]:
         """Return the commit and the document of an archived configuration. The `revision` 1 is the newest.
-        Raises RevisionNotFoundError and Unreadable."""
+        Raises RevisionNotFoundError if the archive has no such revision, and Unreadable if its file cannot be
+        read."""
         snapshot = self.snapshot
         number = snapshot.get_archived_number(revision)
         return snapshot.commits[revision], self._store.read_document(number)
@@ -388,8 +400,8 @@ class Workspace:
 
     @contextmanager
     def _lock_changes(self) -> Iterator[None]:
-        """Lock changes during the block. Raises StepFailed after a long wait, because the client may have
-        left."""
+        """Hold the lock of all changes during the with block. Raises StepFailed if another change holds the
+        lock too long."""
         if not self._lock.acquire(timeout=_LOCK_TIMEOUT_SECONDS):
             raise StepFailed("wait for the change under way", "it takes too long")
         try:
@@ -427,8 +439,8 @@ class Workspace:
     def _commit_if_changed(
         self, configuration: RunningConfiguration, request: ChangeRequest, deadline: Deadline | None
     ) -> wire.CommitReply:
-        """Make a configuration run if it differs from the running configuration. Other staged changes
-        stay."""
+        """Make a configuration run if it differs from the running configuration. The candidate keeps its
+        other changes."""
         snapshot = self.snapshot
         candidate, running = snapshot.state.candidate, snapshot.running.document
         changes = documents.compare(running, configuration.document)
@@ -447,9 +459,9 @@ class Workspace:
         state: State,
         apply: ApplyInGateway | None = None,
     ) -> Impact:
-        """Make a configuration run, with the candidate and the deadline of `state`, and return the effect on
-        sessions and services. The baseline of the deadline may be a revision that is not in use yet. Raises
-        CommitDropsSessionsError."""
+        """Make a configuration run, with the candidate and the deadline of `state`. Return the effect on
+        sessions and services. Raises CommitDropsSessionsError if more sessions would end than the request
+        allows."""
         sections = self._compute_effective_configuration(configuration, state)
         files = self._services.render(sections)
         commit = Commit(int(self._clock.wall()), request.author, request.comment)
@@ -474,8 +486,8 @@ class Workspace:
 
     @contextmanager
     def _apply_to_services(self, files: RenderedFiles, configuration: Configuration) -> Iterator[None]:
-        """Apply rendered files to the services. If the block fails, the services use their former files
-        again."""
+        """Apply rendered files to the services for the with block. If the block fails, make the services use
+        their former files again."""
         if not self.snapshot.state.running:
             # At the first start, `apply_running` follows: a service that refuses must not stop the core.
             yield
@@ -500,8 +512,8 @@ class Workspace:
     def _compute_effective_configuration(
         self, configuration: RunningConfiguration, state: State
     ) -> Configuration:
-        """Return the configuration that services and gateway use in this state. Raises StepFailed if the disk
-        cannot read the configuration that may return."""
+        """Return the configuration that the services and the gateway use in the given state. Raises
+        StepFailed if a disk error prevents reading the configuration that may return."""
         if state.deadline is None:
             return configuration.sections
         try:
@@ -561,7 +573,8 @@ class Workspace:
 
 
 def _check_limit(impact: Impact, request: ChangeRequest) -> None:
-    """Check that no more sessions end than the request allows. Raises CommitDropsSessionsError."""
+    """Check that a commit does not end more sessions than the request allows. Raises CommitDropsSessionsError
+    if it does."""
     max_sessions = request.max_sessions_dropped
     if max_sessions is not None and impact.sessions_dropped > max_sessions:
         raise CORE.error(CommitDropsSessionsError(impact.sessions_dropped, max_sessions))
