@@ -26,8 +26,9 @@ _MAX_WAITS, _WAIT_SECONDS = 15, 1.0
 
 
 class Feed(Generic[R]):
-    """Feed of numbered records in one run of the core, which `boot_id` identifies. The feed stores the newest
-    `size` records. `reply` makes a reply from boot_id, oldest, newest, gap and the records. Thread-safe."""
+    """Feed of numbered records of one run of the core, which `boot_id` identifies. The feed stores the newest
+    `size` records. `reply` makes a reply from the boot id, the numbers of the oldest and the newest record,
+    the gap flag, and the records. Thread-safe."""
 
     def __init__(self, boot_id: str, size: int, reply: Callable[..., R]) -> None:
         self._boot_id = boot_id
@@ -36,16 +37,16 @@ class Feed(Generic[R]):
         self._record_added = threading.Condition()
 
     def add(self, make_record: Callable[[int], Record]) -> None:
-        """Add the record that `make_record` returns for the next number."""
+        """Call `make_record` with the next number, and add the record that `make_record` returns."""
         with self._record_added:
             self._ring.add(msgspec.Raw(msgspec.json.encode(make_record(self._ring.newest + 1))))
             self._record_added.notify_all()
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[R | None]:
-        """Yield replies without end, with the records after number `after` of the run `boot_id`. If both
-        arguments are None, yield only new records. A reply has `gap` if some records are no longer stored;
-        new records follow. Yield None after each second without records, so that the caller checks the
-        connection."""
+        """Yield replies without end: first the records after number `after` of the run `boot_id`, then new
+        records. If both arguments are None, yield only new records. A reply has `gap` if the feed no longer
+        stores some of the requested records. Yield None after each second without records, so that the caller
+        checks the connection."""
         with self._record_added:
             position = self._ring.newest if boot_id is None and after is None else after or 0
             is_this_run = boot_id in (None, self._boot_id)
@@ -64,13 +65,15 @@ class Feed(Generic[R]):
                 yield None
 
     def _wait_for_record(self, position: int) -> bool:
-        """Return True as soon as there is a record after this position, False after a second."""
+        """Wait until the feed has a record after the number `position`. Return False if there is no such
+        record within a second."""
         with self._record_added:
             return self._record_added.wait_for(lambda: self._ring.newest > position, _WAIT_SECONDS)
 
 
 class Journal:
-    """Journal of one run of the core, which `boot_id` identifies. Times are in epoch seconds. Thread-safe."""
+    """Journal of session events and failed sign-ons in one run of the core, which `boot_id` identifies. Times
+    are in epoch seconds. Thread-safe."""
 
     def __init__(self, boot_id: str, size: int = MAX_EVENTS) -> None:
         self.boot_id = boot_id
@@ -83,11 +86,11 @@ class Journal:
         self._authors: dict[int, str | None] = {}
 
     def add_session_up(self, session: SessionSummary, at: float) -> None:
-        """Add the start of a session."""
+        """Add an event: a session started."""
         self._add(EventName.UP, session, at)
 
     def add_session_down(self, session: SessionSummary, reason: str, at: float, counters: Counters) -> None:
-        """Add the end of a session. `reason` is an Acct-Terminate-Cause (RFC 2866 section 5.10) in
+        """Add an event: a session ended. `reason` is an Acct-Terminate-Cause (RFC 2866 section 5.10) in
         snake_case, or admin_disconnect."""
         with self._lock:
             author = self._authors.pop(session.id, None)
@@ -103,32 +106,33 @@ class Journal:
     def add_rate_change(
         self, session: SessionSummary, at: float, expires_at: int | None, author: str | None
     ) -> None:
-        """Add a change of a session's rates. The rates last until `expires_at`; None means permanent
-        rates."""
+        """Add an event: the rates of a session changed. The new rates last until `expires_at`, in epoch
+        seconds; None means permanent rates."""
         rates = {"rate_down": session.rate_down, "rate_up": session.rate_up, "rate_expires_at": expires_at}
         self._add(EventName.RATE, session, at, author=author, **rates)
 
     def note_disconnect(self, author: str | None, ids: Iterable[int]) -> None:
-        """Record the user who orders the end of sessions. The events of the ends will name this user."""
+        """Record that the user `author` disconnects the sessions `ids`. The events of their ends will name
+        this user."""
         with self._lock:
             self._authors |= dict.fromkeys(ids, author)
 
     def add_failed_sign_on(self, reason: str, at: float, *subscriber_records: object, **fields: Any) -> None:
-        """Add a sign-on that failed for a `reason` of FailedSignOn. Other fields come from the
-        `subscriber_records` and from `fields`."""
+        """Add a failed sign-on. `reason` is a reason of FailedSignOn. The other fields of FailedSignOn are
+        taken from the `subscriber_records` and from `fields`."""
         fields |= {"at": int(at), "reason": reason}
         self._failed_sign_ons.add(
             lambda number: record_of(FailedSignOn, *subscriber_records, sequence=number, **fields)
         )
 
     def follow(self, boot_id: str | None, after: int | None) -> Iterator[EventsReply | None]:
-        """Yield replies with session events; see `Feed.follow`."""
+        """Yield replies with session events without end. The arguments are those of `Feed.follow`."""
         return self._events.follow(boot_id, after)
 
     def follow_failed_sign_ons(
         self, boot_id: str | None, after: int | None
     ) -> Iterator[FailedSignOnsReply | None]:
-        """Yield replies with failed sign-ons; see `Feed.follow`."""
+        """Yield replies with failed sign-ons without end. The arguments are those of `Feed.follow`."""
         return self._failed_sign_ons.follow(boot_id, after)
 
     def _add(self, name: EventName, session: SessionSummary, at: float, **more: Any) -> None:

@@ -32,7 +32,7 @@ _PPPOE = SessionType.PPPOE
 
 
 class Counters(Record, frozen=True):
-    """Traffic counters of a session. Input comes from the subscriber (RFC 2866 section 5.3)."""
+    """Traffic counters of a session. Input is traffic from the subscriber (RFC 2866 section 5.3)."""
 
     bytes_in: int
     bytes_out: int
@@ -41,7 +41,8 @@ class Counters(Record, frozen=True):
 
 
 class Session(Record, frozen=True):
-    """Session at one moment. A change makes a new object. A gateway may add fields in a subclass.
+    """State of a session at one moment. Each change of a session makes a new object. A gateway may add fields
+    in a subclass.
 
     `summary` is the record of the session in lists, ready to encode: making 200,000 records for each request
     would take too long.
@@ -126,7 +127,8 @@ class Session(Record, frozen=True):
         )
 
     def iterate_networks(self) -> Iterator[int]:
-        """Yield the IPv6 address and the IPv6 prefixes of the session, as numbers of `ipv6.parse_network`."""
+        """Yield the IPv6 address and the IPv6 prefixes of the session, each as a number that
+        `ipv6.parse_network` returns."""
         summary = self.summary
         for text in (summary.ipv6_address, summary.ipv6_prefix, *summary.delegated_prefixes):
             if text is not None:
@@ -151,8 +153,8 @@ class Session(Record, frozen=True):
 
 
 def make_sort_key(field: str) -> Callable[[Session], int | str]:
-    """Return a function that returns the sort key of a session for a field of the summary. Null sorts first,
-    addresses sort as numbers, and prefixes sort by address, then by length."""
+    """Return a function that returns the sort key of a session by a field of the summary. Null values sort
+    first, addresses sort as numbers, and prefixes sort by address, then by length."""
     read, address_key, value_types = (
         attrgetter(f"summary.{field}"),
         ADDRESS_KEYS.get(field),
@@ -168,8 +170,9 @@ def make_sort_key(field: str) -> Callable[[Session], int | str]:
 
 @cache
 def get_session_ordering(field: str, type: SessionTypeFilter | None = None) -> Ordering[Session]:
-    """Return the ordering by a field of the summary, then by id, for all sessions or for the sessions of a
-    type. The same arguments return the same object, which identifies a view of the table."""
+    """Return the order of sessions by a field of the summary, then by id. The order includes all sessions, or
+    only the sessions of the given type. The same arguments return the same object, which identifies a view of
+    the session table."""
     value = make_sort_key(field)
     wanted = SessionFilter(type=type)
     return Ordering(

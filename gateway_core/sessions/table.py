@@ -29,8 +29,8 @@ S = TypeVar("S", bound=Session)
 
 
 class Index(Generic[K]):
-    """Index from a key to session ids. Most keys have one id, which is stored without a set: 200,000 sets
-    with one id would take 40 MB."""
+    """Index from a key to session ids. Most keys have only one id, which is stored without a set: 200,000
+    sets with one id each would take 40 MB."""
 
     def __init__(self) -> None:
         self._ids: dict[K, int | set[int]] = {}
@@ -60,8 +60,8 @@ class Index(Generic[K]):
 
 
 class NetworkIndex(Index[int]):
-    """Index from an IPv6 network, as a number of `ipv6.parse_network`, to session ids. A search takes one
-    step for each prefix length in use."""
+    """Index from an IPv6 network to session ids. A network is a number that `ipv6.parse_network` returns. A
+    search takes one step for each prefix length in the index."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,14 +79,16 @@ class NetworkIndex(Index[int]):
             del self._lengths[length]
 
     def find_enclosing_ids(self, network: int) -> list[int]:
-        """Return the session ids of all networks that contain an address or network, in ascending order."""
+        """Return the session ids of all networks that contain `network`, which may be an address. The ids are
+        in ascending order."""
         bits = network.bit_length()
         lengths = [length for length in self._lengths if length <= bits]
         return sorted({id for length in lengths for id in self.find(network >> bits - length)})
 
     def find_subnets(self, network: int) -> list[int]:
-        """Return the networks inside a network, without the network itself. If a longer prefix is in use, all
-        networks are read, while other threads may change them."""
+        """Return the networks that are a part of `network`, without `network` itself. If the index has a
+        longer prefix, this method reads all networks of the index, which other threads may change
+        meanwhile."""
         bits = network.bit_length()
         found: list[int] = []
         for longer in [length - bits for length in list(self._lengths) if length > bits]:
@@ -110,9 +112,9 @@ _NO_VALUE = " "
 
 
 class _ChunkTexts(NamedTuple):
-    """Texts of the sessions of a chunk, one text for each session, and all texts `joined`. In most chunks,
-    one look at `joined` shows that no session matches. Each method returns for each text whether it matches,
-    or an empty list if no text matches."""
+    """Texts of the sessions of a chunk: one text for each session, and all texts `joined`. In most chunks,
+    one search in `joined` shows that no session matches. Each method returns a list with a boolean for each
+    text, True if the text matches. If no text matches, the list is empty."""
 
     texts: list[str]
     joined: str
@@ -126,14 +128,14 @@ class _ChunkTexts(NamedTuple):
         return [part in text for text in self.texts] if part in self.joined else []
 
     def match_name(self, name: str) -> list[bool]:
-        """Match a whole username, or the whole part of a username before an `@`."""
+        """Match texts whose whole username is `name`, or whose username is `name` before an `@`."""
         if not any(f"{_SEPARATOR}{name}{end}" in self.joined for end in (_SEPARATOR, "@")):
             return []
         return [text == name or text.startswith(f"{name}@") for text in self.texts]
 
     def match_key(self, key: str) -> list[bool]:
-        """Match a whole key, a name before a dot, such as the trunk of a VLAN, or the beginning of an
-        accounting id."""
+        """Match texts with the whole key `key`, with a name that is `key` before a dot (such as the trunk of
+        a VLAN), or with an accounting id that begins with `key`."""
         begins, whole = f"\n{key}", f"\n{key}\n"
         if begins not in self.joined:
             return []
@@ -147,7 +149,8 @@ class _ChunkTexts(NamedTuple):
 
 
 class _SearchedChunk(NamedTuple):
-    """Texts by which a search finds the sessions of a chunk. `addresses` are numbers; -1 means no address."""
+    """Texts and addresses by which a search finds the sessions of a chunk. `addresses` are IPv4 addresses as
+    numbers; -1 means no address."""
 
     usernames: _ChunkTexts
     #: The keys of a session are between line feeds.
@@ -169,8 +172,8 @@ class _SearchedChunk(NamedTuple):
         )
 
     def match(self, wanted: SearchText) -> Iterator[bool]:
-        """Yield for each session whether it matches a search text; nothing if no session matches.
-        `SessionTable` matches ids and IPv6 addresses."""
+        """Yield True or False for each session: True if the session matches the search text. Yield nothing if
+        no session matches. Ids and IPv6 addresses are not compared here, but in `SessionTable`."""
         found: list[list[bool]] = []
         if wanted.name is not None:
             found.append(self.usernames.match_part(wanted.name))
@@ -205,7 +208,7 @@ def _join_keys(session: Session) -> str:
 
 
 def _make_mac_text(address: str | None) -> str:
-    """Return a MAC address with colons, and again as bare digits."""
+    """Return a text that contains a MAC address twice: with colons, and as bare digits."""
     return f"{address} {address.replace(':', '')}" if address else ""
 
 
@@ -226,10 +229,10 @@ _get_indexed_values = attrgetter(
 
 class SessionTable(Generic[S]):
     """Table of all sessions, which finds sessions by id, username, address, prefix, MAC address and
-    interface. Ids ascend in the order of `add`.
+    interface. Sessions must be added in ascending order of their ids.
 
-    Any thread may read. A thread that changes the table must hold the `lock`. All changes under one `lock`
-    become visible together.
+    Any thread may read. A thread that changes the table must hold the `lock`. All changes during one hold of
+    the `lock` become visible together.
     """
 
     def __init__(self, cgnat: Cgnat) -> None:
@@ -256,12 +259,12 @@ class SessionTable(Generic[S]):
         return self.snapshot(_BY_ID)
 
     def snapshot(self, ordering: Ordering[S]) -> SortedSnapshot[S]:
-        """Return the sessions of an ordering, in its order."""
+        """Return the present sessions of an ordering, in the order of the ordering."""
         with self.lock:
             return self._sorted_views.snapshot(ordering)
 
     def whole(self) -> WholeList:
-        """Return the reply with all sessions, sorted by id."""
+        """Return the reply that lists all sessions, sorted by id."""
         sessions = self.all()
         chunks = (chunk for _, chunk in self._encoded_chunks.iterate(sessions))
         return WholeList("sessions", limit_size(chunks), len(sessions), {})
@@ -270,8 +273,8 @@ class SessionTable(Generic[S]):
         return self._sessions.get(id)
 
     def find(self, wanted: SessionFilter) -> list[S]:
-        """Return the sessions that match a filter, sorted by id. A search, a filter by type alone and an
-        empty filter read all sessions."""
+        """Return the sessions that match a filter, sorted by id. The table reads all sessions if the filter
+        is empty, has only a type, or has a search text."""
         address = wanted.ip_address
         if address is not None and ipv6.looks_like_ipv6(address) and not ipv6.is_address(address):
             return []
@@ -284,7 +287,7 @@ class SessionTable(Generic[S]):
         return bool(self._indexes["ip_address"].find(address))
 
     def has_interface(self, interface: str) -> bool:
-        """Return True if a session has this device, IFB device or access interface."""
+        """Return True if `interface` is the device, the IFB device or the access interface of a session."""
         with self.lock:
             index, device = self._indexes["interface"], interface.removeprefix(IFB_PREFIX)
             ids = index.find(device)
@@ -296,12 +299,13 @@ class SessionTable(Generic[S]):
             return any(session.ifb_device == interface for session in found if session is not None)
 
     def find_on_access_interface(self, interface: str) -> list[S]:
-        """Return the sessions that arrived on an access interface, sorted by id."""
+        """Return the sessions on an access interface, sorted by id."""
         found = self.find(SessionFilter(interface=interface))
         return [session for session in found if session.access_interface == interface]
 
     def compute_statistics(self) -> SessionStatistics:
-        """Return the counts of sessions. The time does not depend on the number of sessions."""
+        """Return the counts of sessions. The time that this method takes does not depend on the number of
+        sessions."""
         with self.lock:
             return SessionStatistics(
                 active_sessions=len(self),
@@ -314,18 +318,20 @@ class SessionTable(Generic[S]):
             )
 
     def rows(self, record: Callable[[S], Record]) -> Rows:
-        """Return a row for each session, sorted by id. `record` makes the record of a row."""
+        """Return a row for each session, sorted by id. `record` returns the record of a session for its
+        row."""
         return SortedRows(self.all(), lambda session: (session.id,), record)
 
     def cgnat_sessions(self) -> Rows:
-        """Return a row with a CgnatSession for each steered session, sorted by id."""
+        """Return a row with a CgnatSession for each session that is steered to the CGNAT appliance, sorted by
+        id."""
         with self.lock:
             cgnat, steered = self._cgnat, self.snapshot(_STEERED_BY_ID)
         return SortedRows(steered, lambda session: (session.id,), methodcaller("make_cgnat", cgnat))
 
     def compute_steering(self, address: str | None) -> tuple[bool, bool]:
-        """Return `vrf_steered` and `shared_address` for sessions with this IPv4 address; None means no
-        address."""
+        """Return the values of `vrf_steered` and `shared_address` for a session with the IPv4 address
+        `address`; None means no address."""
         if address is None:
             return False, False
         parsed = IPv4Address(address)
@@ -349,7 +355,7 @@ class SessionTable(Generic[S]):
         self._counts.update(_list_counted_properties(session))
 
     def remove(self, id: int) -> S:
-        """Remove a session, and return it. Raises KeyError for an unknown id."""
+        """Remove a session, and return it. Raises KeyError if there is no session with this id."""
         session = self._sessions.pop(id)
         self._note_change(id, session)
         for index, key in self._make_index_entries(session):
@@ -358,7 +364,7 @@ class SessionTable(Generic[S]):
         return session
 
     def replace(self, session: S) -> None:
-        """Replace the session with the same id."""
+        """Replace the session that has the same id as `session`."""
         id = session.id
         before = self._sessions[id]
         if _get_indexed_values(before.summary) != _get_indexed_values(session.summary):
@@ -398,8 +404,8 @@ class SessionTable(Generic[S]):
         return [by_id[id] for id in sorted(by_id)]
 
     def _find_candidates(self, wanted: SessionFilter) -> Iterable[S]:
-        """Return all sessions that may match a filter, sorted by id: the sessions of one index, or all
-        sessions."""
+        """Return the sessions that may match a filter, sorted by id. These are the sessions that one index
+        finds, or all sessions if no index applies."""
         if wanted.ip_address is not None and ipv6.looks_like_ipv6(wanted.ip_address):
             return [
                 self._sessions[id]
@@ -412,7 +418,7 @@ class SessionTable(Generic[S]):
         return self._sessions.values()
 
     def _make_index_entries(self, session: S) -> set[tuple[Index[Any], Any]]:
-        """Return the indexes that contain a session, each with the key of the session."""
+        """Return each index that contains a session, with the key of the session in the index."""
         summary, networks = session.summary, set(session.iterate_networks())
         entries: set[tuple[Index[Any], Any]] = {
             (index, text)
