@@ -1,9 +1,9 @@
 """Log of the changes that were not made through the API. The API reads the log, and records the changes in
 the audit log.
 
-The API records its own changes, and sends an id with each call. A call without an id, and each change that
-the core makes itself, is stored in this log. For a call with an id, the log stores only the id: the API asks
-for the id after it has lost the reply.
+The API records its own changes, and sends an id with each call. The log stores each change by a call without
+an id, and each change by the core itself. For a call with an id, the log stores only the id: the API asks for
+the id after the API has lost the reply.
 """
 
 import json
@@ -49,8 +49,8 @@ _MAX_VALUE_LENGTH = 2048
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Caller of a change: the name of the `action`, the calling process, which is None for the core itself,
-    and the API's id of the `call`."""
+    """Caller of a change: the name of the `action`, the calling process (None for the core itself), and the
+    id that the API gave to the `call`."""
 
     action: str
     peer: Peer | None = None
@@ -79,8 +79,8 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of(
         cls, caller: Caller, at: float, before: Any = None, after: Any = None, **commit: str | None
     ) -> Self:
-        """Return the note of a caller's change at the time `at`, in epoch seconds. `commit` has the author
-        and the comment of a commit."""
+        """Return the note of a change that a caller made at the time `at`, in epoch seconds. `commit`
+        contains the author and the comment if the change is a commit."""
         user, process = (caller.peer.user, caller.peer.process) if caller.peer else (None, None)
         before, after = _limit_length(before), _limit_length(after)
         id = secrets.token_hex(8)
@@ -118,8 +118,8 @@ class ChangeLog:
             self._write()
 
     def add_once(self, note: Note) -> None:
-        """Add a change that is also stored elsewhere, unless it is the last change that this method added:
-        after a crash, the caller does not know whether the log has the change."""
+        """Add a change that the caller also stores elsewhere. After a crash, the caller does not know whether
+        the log has the change, so a change equal to the last change that this method added is ignored."""
         if note.call is not None:
             self.add_calls(note.call)
             return
@@ -135,7 +135,8 @@ class ChangeLog:
             self._write()
 
     def find_calls(self, ids: Sequence[str]) -> set[str]:
-        """Return the ids whose calls succeeded, as far as the log still has the ids. Raises StepFailed."""
+        """Return those of the `ids` whose calls succeeded. The log forgets old ids. Raises StepFailed if the
+        log cannot be read."""
         with self._lock:
             self._write()
             with self._calls_lock:
@@ -151,8 +152,8 @@ class ChangeLog:
             return unwritten_ids | {id for (id,) in rows}
 
     def read_after(self, name: str | None, sequence: int) -> ChangesReply:
-        """Return the changes on disk after a sequence number of the log `name`. For the name of another log,
-        return all changes on disk. Raises StepFailed."""
+        """Return the changes on disk that follow the number `sequence`. If `name` is not the name of this
+        log, return all changes on disk. Raises StepFailed if the log cannot be read."""
         with self._lock:
             self._write()
             try:
@@ -210,8 +211,8 @@ class ChangeLog:
             self._logged_count = 0
 
     def _insert(self, calls: Sequence[str], connection: sqlite3.Connection) -> int:
-        """Write calls and notes, and return the highest sequence number. In a new file, the numbers continue
-        after the last assigned number."""
+        """Write calls and the unwritten notes, and return the highest sequence number. In a new file, the
+        numbers continue after the last assigned number."""
         connection.executemany("INSERT OR IGNORE INTO call (id) VALUES (?)", ((id,) for id in calls))
         connection.execute(_DELETE_OLD_CALLS, (MAX_CHANGES,))
         (highest,) = connection.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()

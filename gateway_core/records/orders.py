@@ -28,7 +28,7 @@ _KEEP_SECONDS = 30.0
 
 
 class SortedSnapshot(Collection[T]):
-    """Sorted items at one moment. The methods take the `key` by which the items are sorted."""
+    """Sorted items at one moment. The argument `key` of the methods is the sort key function of the items."""
 
     def __init__(self, chunks: list[list[T]], size: int) -> None:
         #: Never changed: a chunk in two snapshots has the same items.
@@ -48,7 +48,7 @@ class SortedSnapshot(Collection[T]):
         return any(item in chunk for chunk in self.chunks)
 
     def iterate_above(self, bound: Any, key: Callable[[T], Any]) -> Iterator[T]:
-        """Return the items with a key above `bound`, ascending."""
+        """Yield the items whose key is greater than `bound`, in ascending order."""
         number = bisect_right(self.chunks, bound, key=lambda chunk: key(chunk[-1]))
         if number == len(self.chunks):
             return iter(())
@@ -57,7 +57,7 @@ class SortedSnapshot(Collection[T]):
         return chain(chunk[start:], chain.from_iterable(self.chunks[number + 1 :]))
 
     def iterate_below(self, bound: Any, key: Callable[[T], Any]) -> Iterator[T]:
-        """Return the items with a key below `bound`, descending."""
+        """Yield the items whose key is less than `bound`, in descending order."""
         number = bisect_left(self.chunks, bound, key=lambda chunk: key(chunk[0])) - 1
         if number < 0:
             return iter(())
@@ -71,7 +71,7 @@ def _iterate_backwards(chunks: list[list[T]]) -> Iterator[T]:
 
 
 class SortedItems(Generic[T]):
-    """Items sorted by their keys, which are unique. For one thread at a time."""
+    """Items sorted by their keys, which are unique. Only one thread at a time may use the object."""
 
     def __init__(self, key: Callable[[T], Any], items: Iterable[T] = ()) -> None:
         self._key = key
@@ -93,7 +93,7 @@ class SortedItems(Generic[T]):
         self._size += 1
 
     def remove(self, item: T) -> None:
-        """Remove an item that is present."""
+        """Remove an item, which must be present."""
         number, place = self._find_place(item)
         first, chunk = number, self._chunks[number]
         remaining_items = chunk[:place] + chunk[place + 1 :]
@@ -103,8 +103,8 @@ class SortedItems(Generic[T]):
         self._size -= 1
 
     def _find_place(self, item: T) -> tuple[int, int]:
-        """Return the number of the chunk for an item, and the place of the item in this chunk. The item may
-        be missing."""
+        """Return the number of the chunk that contains an item, and the index of the item in the chunk. If
+        the item is missing, return the place where it belongs."""
         key, last = self._key(item), len(self._chunks) - 1
         if last < 0:
             return 0, 0
@@ -112,14 +112,16 @@ class SortedItems(Generic[T]):
         return number, bisect_left(self._chunks[number], key, key=self._key)
 
     def _replace_chunks(self, first: int, end: int, items: list[T]) -> None:
-        """Replace the chunks from `first` to before `end` by chunks with these items."""
+        """Replace the chunks with the numbers from `first` up to, but not including, `end` by chunks with the
+        given items."""
         middle = len(items) // 2 if len(items) > _MAX_CHUNK_SIZE else 0
         parts = [part for part in (items[:middle], items[middle:]) if part]
         self._chunks = [*self._chunks[:first], *parts, *self._chunks[end:]]
 
 
 class Ordering(NamedTuple, Generic[T]):
-    """Order of items by their `key`. Only the items that `belong` are in the order; None means all items."""
+    """Order of items by their `key`. The order includes only items for which `belong` returns True; None
+    includes all items."""
 
     key: Callable[[T], Any]
     belongs: Callable[[T], Any] | None = None
@@ -129,11 +131,12 @@ class Ordering(NamedTuple, Generic[T]):
 
 
 class SortedViews(Generic[I, T]):
-    """Sorted views of a table of items by id, one view for each ordering. For one thread at a time.
+    """Sorted views of a table of items by id, with one view for each ordering. Only one thread at a time may
+    use the object.
 
-    The first snapshot of an ordering creates its view. A later snapshot applies the changes since the last
-    snapshot. After many changes without a snapshot, the view is dropped, so a view that is not read costs
-    almost nothing.
+    The first snapshot of an ordering creates the view. Each later snapshot applies the changes since the
+    snapshot before. After many changes without a snapshot, the view is dropped, so a view that is not read
+    costs almost nothing.
     """
 
     def __init__(self, table: Mapping[I, T]) -> None:
@@ -144,7 +147,7 @@ class SortedViews(Generic[I, T]):
         self._outdated: dict[Ordering[T], dict[I, T | None]] = {}
 
     def note_change(self, id: I, before: T | None) -> None:
-        """Record that an item changes. `before` is the former item, or None for a new item."""
+        """Record that the item with an id changes. `before` is the former item, or None for a new item."""
         limit, ordering_to_drop = _MIN_CHANGE_LIMIT + len(self._table) // _CHANGE_LIMIT_DIVISOR, None
         for ordering, outdated in self._outdated.items():
             outdated.setdefault(id, before)
@@ -154,7 +157,7 @@ class SortedViews(Generic[I, T]):
             del self._views[ordering_to_drop], self._outdated[ordering_to_drop]
 
     def drop_all(self) -> None:
-        """Drop all views, after a change of all items."""
+        """Drop all views. Must be called after a change of all items."""
         self._views.clear()
         self._outdated.clear()
 
@@ -174,7 +177,8 @@ class SortedViews(Generic[I, T]):
 
 
 class ChunkValues(Generic[T, V]):
-    """Values that `make` returns for the chunks of a snapshot, computed once for each chunk. Thread-safe."""
+    """Values that `make` returns for the chunks of a snapshot. Each value is computed only once.
+    Thread-safe."""
 
     def __init__(self, make: Callable[[list[T]], V], keep_seconds: float = _KEEP_SECONDS) -> None:
         self._make = make
@@ -183,7 +187,7 @@ class ChunkValues(Generic[T, V]):
         self._idle_timer = IdleTimer(keep_seconds, self._forget)
 
     def iterate(self, snapshot: SortedSnapshot[T]) -> Iterator[tuple[list[T], V]]:
-        """Yield each chunk with its value, in order."""
+        """Yield each chunk of a snapshot with its value, in order."""
         former_values, values = self._values, {}
         for chunk in snapshot.chunks:
             pair = former_values.get(id(chunk)) or (chunk, self._make(chunk))

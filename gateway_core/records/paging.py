@@ -55,21 +55,23 @@ ADDRESS_KEYS: dict[str, Callable[[Any], int | str]] = {
 
 
 class Rows(Protocol):
-    """List at one moment. Its records are made on request, so a page costs only the records in the page."""
+    """Rows of a list at one moment. The record of a row is made only on request, so a page costs only the
+    records in the page."""
 
     def __len__(self) -> int: ...
 
     def records(self) -> Iterable[Record]:
-        """Return all records, in order."""
+        """Return the records of all rows, in order."""
 
     def rows_after(self, key: Key | None, count: int) -> Iterator[Row]:
-        """Return at least the first `count` rows after a key, in order. A key of None means the start of the
-        list. Raises TypeError for a key of another type."""
+        """Return the first rows after a key, in order: at least `count` rows if there are so many. A key of
+        None means the start of the list. Raises TypeError if the key does not have the type of the list's
+        keys."""
 
 
 class SortedRows(Generic[T]):
-    """Rows of `items`, which are in ascending order of their keys. With `descending`, the rows are in reverse
-    order."""
+    """Rows of `items`, which must be in ascending order of their keys. With `descending`, the rows are in
+    reverse order."""
 
     def __init__(
         self,
@@ -89,8 +91,8 @@ class SortedRows(Generic[T]):
         return len(self._items)
 
     def convert(self, convert: Callable[[Any], Record]) -> "SortedRows[T]":
-        """Return rows of the same items. `convert` makes each new record from the record of the present
-        row."""
+        """Return rows of the same items with other records. `convert` makes each new record from the record
+        of the present row."""
         return SortedRows(self._items, self._key, lambda item: convert(self._record(item)), self._descending)
 
     def records(self) -> Iterable[Record]:
@@ -107,8 +109,8 @@ class SortedRows(Generic[T]):
 
 
 class ChainedRows:
-    """Rows of several lists, one list after the other. All keys of a list are below the keys of the next
-    list."""
+    """Rows of several lists, one list after the other. All keys of a list must be less than the keys of the
+    next list."""
 
     def __init__(self, *parts: Rows) -> None:
         self._parts = parts
@@ -125,8 +127,8 @@ class ChainedRows:
 
 @dataclass(frozen=True)
 class FieldSortedRows:
-    """Rows sorted by a field, null first. Rows with the same value keep their former order. No index has this
-    order, so each page reads all rows."""
+    """Rows of `rows`, sorted by a field, with null values first. Rows with the same value are sorted by their
+    keys. There is no index for this order, so each page reads all rows."""
 
     rows: Rows
     field: str
@@ -156,8 +158,9 @@ class FieldSortedRows:
 
 
 def select_records(rows: Rows, call: SelectingMethod[Any], **more: Any) -> "Reply":
-    """Return the reply to a call for a list, filtered and sorted as the call requests, with `more` fields.
-    Raises ErrorReply: InvalidParameter, ReplyTooLargeError."""
+    """Return the reply to a call for a list, filtered and sorted as the call requests. `more` contains
+    further fields of the reply. Raises ErrorReply: InvalidParameter if the filter, the sort field or the
+    cursor is not valid, ReplyTooLargeError if the page is too large for one reply."""
     method, order = type(call), type(call).__name__
     if call.filter:
         read = attrgetter(*call.filter)
@@ -182,10 +185,10 @@ def _convert_filter(method: type[SelectingMethod[Any]], filter: Mapping[str, Any
 
 @dataclass(frozen=True)
 class WholeList:
-    """Whole list, as one reply or as several replies.
+    """Whole list, which is sent as one reply or as several replies.
 
-    `chunks` are encoded while they are sent, see `limit_size`. `total` is the number of all records. `more`
-    has the other fields of each reply. The methods raise ReplyTooLargeError.
+    `chunks` are encoded while they are sent. `total` is the number of all records. `more` contains further
+    fields of each reply. The methods raise ReplyTooLargeError if the list is too large (see `limit_size`).
     """
 
     field: str
@@ -194,7 +197,8 @@ class WholeList:
     more: Mapping[str, Any]
 
     def parts(self) -> Iterator[dict[str, Any]]:
-        """Yield the fields of each reply: at least one, which may be empty."""
+        """Yield the fields of each reply. For an empty list, yield the fields of one reply without
+        records."""
         is_empty = True
         for text, count in self.chunks:
             yield self._make_fields(msgspec.Raw(text), count)
@@ -203,7 +207,7 @@ class WholeList:
             yield self._make_fields(msgspec.Raw(b"[]"), 0)
 
     def whole(self) -> dict[str, Any]:
-        """Return the fields of a single reply."""
+        """Return the fields of one reply with all records."""
         return self._make_fields(*_join_chunks(self.chunks))
 
     def _make_fields(self, records: msgspec.Raw, count: int) -> dict[str, Any]:
@@ -215,12 +219,11 @@ Reply: TypeAlias = dict[str, Any] | WholeList
 
 
 def make_list_reply(field: str, rows: Rows, page: Page | None, order: str, **more: Any) -> Reply:
-    """Return the reply for a list: `field` with the records, `count`, `total`, `next_cursor`, and `more`
-    fields.
+    """Return the reply for a list: `field` with the records, `count`, `total`, `next_cursor`, and the fields
+    in `more`.
 
-    `order` names the list and its sort: a cursor is valid only for the order in which the cursor was made.
-    Raises ErrorReply: InvalidParameter for a bad cursor, ReplyTooLargeError for a page that is too large for
-    one reply.
+    `order` names the list and its sort order: a cursor is valid only for the same order. Raises ErrorReply:
+    InvalidParameter if the cursor is not valid, ReplyTooLargeError if the page is too large for one reply.
     """
     if page is None:
         return WholeList(field, limit_size(_encode_chunks(rows.records()), len(rows)), len(rows), more)
@@ -243,7 +246,7 @@ def make_list_reply(field: str, rows: Rows, page: Page | None, order: str, **mor
 
 
 def encode_records(records: Iterable[Record]) -> msgspec.Raw:
-    """Encode records as a JSON array. Raises ReplyTooLargeError."""
+    """Encode records as a JSON array. Raises ReplyTooLargeError if the array is too large for one reply."""
     return _join_chunks(limit_size(_encode_chunks(records)))[0]
 
 
@@ -258,10 +261,10 @@ def _encode_chunks(records: Iterable[Record]) -> Iterator[EncodedChunk]:
 
 
 def limit_size(chunks: Iterable[EncodedChunk], expected: int = 0) -> Iterator[EncodedChunk]:
-    """Yield the chunks unchanged. Raises ReplyTooLargeError as soon as the chunks are too large.
+    """Yield the chunks unchanged. Raises ReplyTooLargeError as soon as the chunks are too large for a reply.
 
-    With the `expected` number of records, the size of the whole list is estimated from the first chunks:
-    encoding the whole list before the error would take seconds.
+    If the number of `expected` records is given, the size of the whole list is estimated from the first
+    chunks: encoding the whole list before the error would take seconds.
     """
     size = count = 0
     for text, records in chunks:
@@ -273,7 +276,7 @@ def limit_size(chunks: Iterable[EncodedChunk], expected: int = 0) -> Iterator[En
 
 
 def _join_chunks(chunks: Iterable[EncodedChunk]) -> tuple[msgspec.Raw, int]:
-    """Join chunks into one JSON array. Return the array and the number of its records."""
+    """Join chunks into one JSON array. Return the array and the number of records in the array."""
     chunk_list = list(chunks)
     array = b",".join(memoryview(text)[1:-1] for text, _ in chunk_list)
     return msgspec.Raw(b"[" + array + b"]"), sum(count for _, count in chunk_list)
