@@ -1,6 +1,7 @@
 """`gateway-core check`: a test of a core daemon against the interface of the API.
 
-Only methods that read are called. Of the other methods, the core must declare the required ones.
+The check calls only methods that read. Of the methods that change something, the check only tests whether the
+core declares the required methods.
 """
 
 import re
@@ -46,7 +47,8 @@ _PARAMETERS_BY_METHOD: dict[type[Method[Any]], tuple[Any, ...]] = {
 
 
 class CannotCheck(GatewayApiError):
-    """Failure of a check. The text is the reason, for the operator."""
+    """Error of a check that cannot be carried out or finds a wrong reply. The text is the reason, for the
+    operator."""
 
 
 class _Description(msgspec.Struct):
@@ -63,9 +65,9 @@ class _Info(msgspec.Struct):
 class Findings:
     """Results of a check. Methods are in the order of the interface file.
 
-    `declared` has the methods that the core declares. `required` has the missing methods that a core must
-    have, `optional` the other missing methods. `wrong` has the fault of each wrong reply, by method.
-    `checked` has the methods whose reply is right.
+    `declared` contains the methods that the core declares. `required` contains the missing methods that every
+    core must have, and `optional` the other missing methods. `wrong` maps each method with a wrong reply to
+    its fault. `checked` contains the methods with a right reply.
     """
 
     product: str
@@ -100,8 +102,9 @@ def check(socket: Path) -> int:
 
 
 def check_core(client: Client, socket: Path) -> Findings:
-    """Call the reading methods of the core at a socket, and return the findings. Raises CannotCheck,
-    Unreachable and OSError."""
+    """Call the methods of a core that only read, and return the findings. `socket` is the path of the core's
+    socket. Raises CannotCheck if the daemon does not have the interface, Unreachable if the daemon does not
+    reply, and OSError if the socket cannot be found."""
     info = _introspect(client, "GetInfo", None, _Info)
     if CORE.name not in info.interfaces:
         raise CannotCheck(f"{info.product} has no interface {CORE.name}, only {', '.join(info.interfaces)}")
@@ -137,8 +140,9 @@ def check_core(client: Client, socket: Path) -> Findings:
 
 
 def make_calls(replies: Mapping[type[Method[Any]], Any]) -> Iterator[Method[Any]]:
-    """Yield a call of each method that only reads. The caller adds each reply to `replies`. A method about
-    one record is called with a record of its list, or not at all if the list is empty."""
+    """Yield a call of each method that only reads. The caller must add the reply to each call to `replies`. A
+    method about one record is called for a record in the reply of the list method, and is omitted if that
+    list is empty."""
     for method in CORE.methods:
         if issubclass(method, Command):
             continue
@@ -157,7 +161,7 @@ def make_calls(replies: Mapping[type[Method[Any]], Any]) -> Iterator[Method[Any]
 
 
 def format_findings(findings: Findings) -> Iterator[str]:
-    """Yield the lines for the operator."""
+    """Yield the lines of the report for the operator."""
     yield findings.product
     yield f"Methods whose reply fits: {len(findings.checked)}."
     for name, reason in findings.wrong.items():
@@ -198,8 +202,9 @@ def _check_unknown_method(client: Client, findings: Findings) -> None:
 
 
 def _read_reply(client: Client, call: Method[Any]) -> Any:
-    """Call a method, and return its reply, or the first reply of a stream. Raises ErrorReply, Unreachable,
-    msgspec.MsgspecError and CannotCheck."""
+    """Call a method, and return its reply, or the first reply of a stream. Raises ErrorReply if the reply is
+    an error, Unreachable if there is no reply, msgspec.MsgspecError if the reply breaks the contract, and
+    CannotCheck if a page has too many records."""
     kind = type(call)
     if kind.streams:
         with closing(client.stream(CORE.method(kind), call, silence=_STREAM_TIMEOUT_SECONDS)) as replies:
@@ -213,8 +218,9 @@ def _read_reply(client: Client, call: Method[Any]) -> Any:
 
 
 def _check_version(reply: Any, socket: Path, before: int) -> None:
-    """Check that the version in a reply is the modification time of the socket. The modification time was
-    `before` when the call was sent; if it has changed since, nothing is checked. Raises CannotCheck."""
+    """Check that the version in a reply is the modification time of the socket. `before` is the modification
+    time when the call was sent; nothing is checked if the modification time has changed since. Raises
+    CannotCheck if the version differs."""
     if isinstance(reply, configuration.AccessReply | configuration.ApiSettings):
         is_same = socket.stat().st_mtime_ns == before
         if is_same and reply.version not in (None, before):

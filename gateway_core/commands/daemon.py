@@ -64,7 +64,7 @@ P = ParamSpec("P")
 
 
 def add_core_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Add to a command the options that every core has. The options are arguments of `serve`."""
+    """Add the options that every core has to a command. The options become arguments of `serve`."""
     path = click.Path(path_type=Path)
     for option in (
         click.option(
@@ -154,7 +154,8 @@ def serve(
 
 def _serve_until_signal(signals: set[signal.Signals], socket: Path) -> None:
     """Wait for one of the signals. Meanwhile, call the core at its own socket, as the API does, and report
-    each reply to the watchdog of systemd: a core with a lock that is never released does not reply."""
+    each reply to the watchdog of systemd. If a lock of the core is never released, there is no reply, and
+    systemd restarts the core."""
     watchdog = Watchdog.of(os.environ)
     if watchdog is None:
         signal.sigwait(signals)
@@ -194,7 +195,8 @@ def _repeat(act: Callable[[], object], failure: str) -> None:
 
 
 def _try_and_log(act: Callable[[], object], failure: str) -> bool:
-    """Call a function. Return True if the function succeeds. Otherwise log the failure, and return False."""
+    """Call the function `act`. Return True if `act` succeeds. Otherwise, log the text `failure` with the
+    error, and return False."""
     try:
         act()
     except StepFailed as error:
@@ -207,8 +209,8 @@ def _try_and_log(act: Callable[[], object], failure: str) -> bool:
 
 
 def _exit_on_failure(run: Callable[P, None], failure: str) -> Callable[P, None]:
-    """Return a function that ends the process when `run` fails: a gateway that has stopped but still replies
-    is worse than no gateway."""
+    """Return a function that calls `run`, and ends the process if `run` fails. A gateway that has stopped
+    working but still replies is worse than no gateway."""
 
     def guarded(*arguments: P.args, **keywords: P.kwargs) -> None:
         try:

@@ -1,7 +1,7 @@
 """`gateway-core linux`: the core daemon of a Debian machine with real subscribers. `gateway-core setup`: the
-check of a machine, and its first configuration.
+check of such a machine, and its first configuration.
 
-Setup also sets the address of the API, and changes nothing else.
+The setup also sets the address of the API, and changes nothing else.
 """
 
 import json
@@ -120,11 +120,11 @@ def setup(**options: Any) -> int:
 def set_up(
     options: SetupOptions, root: Path, hostname: str, ask: Ask | None, management: str | None = None
 ) -> bool:
-    """Check the machine below `root`, and write its first configuration, unless there is a configuration or
-    something is missing. Return True if the gateway can start.
+    """Check the machine below `root`, and write its first configuration. Write nothing if there is a
+    configuration already, or if the machine lacks a requirement. Return True if the gateway can start.
 
     `ask` is None without a terminal. `management` is the address that is proposed for the API. Raises
-    GatewayApiError and OSError.
+    GatewayApiError if an option is missing or invalid, and OSError if a file cannot be read or written.
     """
     if options.frr == "remove":
         _remove_from_frr(root)
@@ -171,7 +171,7 @@ def set_up(
 
 def _find_management_address() -> str | None:
     """Return the address of this machine that the operator's SSH connection uses. Without SSH, return the
-    address that the default route uses, or None without a default route."""
+    address that the default route uses. Return None if there is no default route either."""
     if connection := os.environ.get("SSH_CONNECTION", "").split():
         return connection[2]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
@@ -183,8 +183,8 @@ def _find_management_address() -> str | None:
 
 
 def _choose_api_address(address_text: str, ask: Ask | None, management: str | None) -> str | None:
-    """Return the address at which the API listens, `_ALL_ADDRESSES`, or None if the operator makes no choice.
-    Raises CannotSetUp."""
+    """Return the address at which the API listens, `_ALL_ADDRESSES` for all addresses, or None if the
+    operator chooses no address. Raises CannotSetUp if the address is not an address of this machine."""
     if not address_text and ask is not None and management is not None:
         for_all = f"{_ALL_ADDRESSES} for each of the gateway"
         address_text = (
@@ -203,7 +203,8 @@ def _choose_api_address(address_text: str, ask: Ask | None, management: str | No
 
 
 def _set_listen_address(address: str, settings: Path, hostname: str) -> None:
-    """Set the API's address in the settings file, and keep the port. Raises OSError."""
+    """Set the address at which the API listens in the settings file, and keep the port. Raises OSError if the
+    file cannot be read or written."""
     default = value({}, _BIND_VARIABLE)
     # A comment may have bytes of another character set.
     text = settings.read_bytes().decode(errors="surrogateescape") if settings.exists() else ""
@@ -229,7 +230,7 @@ def _set_listen_address(address: str, settings: Path, hostname: str) -> None:
 
 def _read_frr(root: Path) -> tuple[FrrFolders, str]:
     """Return the folders of FRR, and the part of FRR's configuration that the gateway wrote last. Raises
-    OSError."""
+    OSError if a file cannot be read."""
     folders = FrrFolders(
         *(_join_root(root, getattr(_FRR_FOLDERS, each.name)) for each in fields(_FRR_FOLDERS))
     )
@@ -239,7 +240,7 @@ def _read_frr(root: Path) -> tuple[FrrFolders, str]:
 
 def _remove_from_frr(root: Path) -> None:
     """Remove the gateway's part from the configuration of a running FRR, until the core starts again. Raises
-    GatewayApiError and OSError."""
+    GatewayApiError if FRR refuses the change, and OSError if a file cannot be read or written."""
     folders, gateway_part = _read_frr(root)
     limits = CommitLimits.of(_FRR_TIMEOUT_SECONDS, _FRR_TIMEOUT_SECONDS)
     changes = FrrConfiguration(folders, limits).apply("", gateway_part) if gateway_part else None
@@ -247,8 +248,9 @@ def _remove_from_frr(root: Path) -> None:
 
 
 def _decide_on_frr(decision: str | None, root: Path) -> bool:
-    """Apply the operator's decision about a BGP instance of FRR that is not the gateway's. Return False if
-    there is such an instance and no decision. Raises OSError."""
+    """Apply the operator's decision about a BGP instance in FRR that the gateway did not create. Return False
+    if there is such an instance and the operator has made no decision. Raises OSError if a file cannot be
+    read or written."""
     folders, gateway_part = _read_frr(root)
     lines = find_foreign_bgp(folders, gateway_part)
     click.echo("In FRR, the gateway changes its BGP instance, and what is named gateway-. All else stays.")
@@ -282,9 +284,10 @@ def _decide_on_frr(decision: str | None, root: Path) -> bool:
 def _complete_options(
     options: SetupOptions, root: Path, ask: Ask | None, *, all_required: bool
 ) -> SetupOptions:
-    """Return the options with the operator's answers in place of missing options. Missing sources are the
-    sources of `gateway-core linux`. Without `all_required`, only the sources are required. Raises
-    CannotSetUp."""
+    """Return the options, with the operator's answers in place of missing options. If no sources are given,
+    use the sources that `gateway-core linux` uses by default. Without `all_required`, only the sources are
+    required. Raises CannotSetUp if a required option is missing without a terminal, or if a source is
+    unknown."""
     names = ", ".join(list_interfaces(root))
     questions = {
         "source": f"Sources of sessions ({', '.join(SOURCE_DAEMONS)}): ",
@@ -312,8 +315,9 @@ def _complete_options(
 
 
 def _make_first_configuration(options: SetupOptions, hostname: str, users: Path) -> str:
-    """Return the first configuration as a JSON document, which the core accepts together with the first
-    users. Raises CannotSetUp and Unreadable."""
+    """Return the first configuration as a JSON document. The document is checked together with the first
+    users, which are in the file `users`. Raises CannotSetUp if the file `users` is missing or an option is
+    not valid, and Unreadable if the file cannot be read."""
     if not users.exists():
         raise CannotSetUp(f"the first user of the API is missing in {users}: run gateway-api-setup")
     trunks, uplinks = list(options.trunk), list(options.uplink)
@@ -361,7 +365,8 @@ def _make_first_configuration(options: SetupOptions, hostname: str, users: Path)
 
 
 def _find_option(path: str) -> str:
-    """Return the option that sets a path of the configuration, or the path itself if no option sets it."""
+    """Return the option of the setup command that sets a path of the configuration. Return the path itself if
+    no option sets the path."""
     return next((option for start, option in _OPTIONS_BY_PATH.items() if path.startswith(start)), path)
 
 
