@@ -1,9 +1,11 @@
-"""Client of the TCP command line of accel-ppp 1.14, and parsers of its replies: session table and statistics.
+"""Client of the TCP command line of accel-ppp 1.14, and parsers of two replies: the session table and the
+statistics.
 
 The command line has neither a prompt nor an end marker, and does not report a wrong password. So each
-connection carries one command between two `show version` commands. The first version proves that accel-ppp
-replies, and the second version proves that the reply is complete. Until its first `reload` with a password,
-accel-ppp has no password, and treats the password line as an unknown command.
+connection carries one command between two `show version` commands. The reply to the first `show version`
+proves that accel-ppp replies, and the reply to the second proves that the reply to the command is complete.
+accel-ppp has no password until its first `reload` with a password: until then, accel-ppp treats the password
+line as an unknown command.
 
 A subscriber chooses the user name, which may contain anything but NUL: line ends, `|`, bytes that are not
 UTF-8. So a table is split at byte offsets before its cells are decoded.
@@ -107,11 +109,13 @@ _TIMEOUT_WINDOW_SECONDS = 300.0
 
 
 class UnreadableReply(UnreadableEntry):
-    """Error of a reply, or of one entry in a reply: truncated, or not in the format of accel-ppp."""
+    """Error of a reply, or of an entry in a reply: the reply or the entry is truncated, or is not in the
+    format of accel-ppp."""
 
 
 class UnknownColumn(UnreadableReply):
-    """Error of `show sessions`: accel-ppp has not loaded the module that adds a requested column."""
+    """Error of `show sessions`: accel-ppp does not know a requested column, because accel-ppp has not loaded
+    the module that adds the column."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -119,8 +123,8 @@ class UnknownColumn(UnreadableReply):
 
 
 class Endpoint(NamedTuple):
-    """IPv4 address and TCP port of a command line. A host name is not possible, because a gateway may have no
-    DNS resolver."""
+    """IPv4 address and TCP port of the command line of accel-ppp. A host name is not possible, because a
+    gateway may have no DNS resolver."""
 
     host: IPv4Address
     port: int
@@ -130,9 +134,10 @@ class Endpoint(NamedTuple):
 
 
 class CommandLine:
-    """Client of the command line. Thread-safe: commands run one after the other, because accel-ppp queues
-    only one connection. `password` is the password in the section `[cli]`. Raises ValueError if the password
-    is not one line of ASCII."""
+    """Client of the command line of accel-ppp. Thread-safe: commands run one after the other, because
+    accel-ppp queues only one connection. `password` is the password in the section `[cli]` of the
+    configuration of accel-ppp. `timeout` is the time limit of each command, in seconds. Raises ValueError if
+    the password is not one line of ASCII."""
 
     def __init__(
         self, endpoint: Endpoint, *, password: str | None = None, timeout: float = _TIMEOUT_SECONDS
@@ -145,9 +150,9 @@ class CommandLine:
         self._lock = threading.Lock()
 
     def run(self, command: str, within: float = math.inf) -> bytes:
-        """Run a command and return the reply, which may be an error text. The time limit is `within` seconds
-        or the timeout, whichever is shorter. Raises SourceUnavailable if no complete reply arrives in time,
-        and ValueError if the command is not one line of ASCII."""
+        """Run a command and return the reply of accel-ppp, which may be an error text. The time limit is
+        `within` seconds or the timeout of the client, whichever is shorter. Raises SourceUnavailable if no
+        complete reply arrives in time, and ValueError if the command is not one line of ASCII."""
         if not _COMMAND_PATTERN.fullmatch(command):
             raise ValueError(f"not a command of accel-ppp: {command!r}")
         lines = (*self._login, _VERSION_COMMAND, command, _VERSION_COMMAND, "exit")
@@ -171,7 +176,8 @@ class CommandLine:
             raise SourceUnavailable(f"{failed}: {error}") from error
 
     def _exchange(self, request: bytes, deadline: float) -> bytes:
-        """Send a request, and return all bytes until accel-ppp closes the connection. Raises OSError, and
+        """Send a request, and return all bytes that accel-ppp sends until it closes the connection.
+        `deadline` is in monotonic seconds. Raises OSError if the connection fails or the deadline passes, and
         UnreadableReply if the reply is too long."""
 
         def get_seconds_left() -> float:
@@ -196,9 +202,9 @@ class CommandLine:
 
 
 def load_password(file: Path) -> str:
-    """Return the password in the file that the section `[cli]` includes. If the file has no password, write a
-    new password to a file that only its owner and root can read. Raises SourceRefused if the file cannot be
-    read or written."""
+    """Return the password in the file that the section `[cli]` of the configuration of accel-ppp includes. If
+    the file is missing or has no password, write a file with a new password that only the owner of the file
+    and root can read. Raises SourceRefused if the file cannot be read or written."""
     try:
         if file.exists() and (password_line := _PASSWORD_LINE_PATTERN.fullmatch(file.read_text("latin-1"))):
             return password_line[1]
@@ -211,8 +217,8 @@ def load_password(file: Path) -> str:
 
 
 def extract_reply(received: bytes) -> bytes:
-    """Return the part of `received` between the two versions. Raises UnreadableReply if a version is
-    missing."""
+    """Return the part of `received` between the replies to the two `show version` commands. Raises
+    UnreadableReply if one of these two replies is missing."""
     if not received:
         raise UnreadableReply("it hung up without a reply, as it does at a wrong password")
     version, _, rest = received.partition(_LINE_END)
@@ -225,17 +231,17 @@ def extract_reply(received: bytes) -> bytes:
 
 def is_interface_name(text: str) -> bool:
     """Return True if a text is an interface name that is safe in commands and in the configuration of
-    accel-ppp. There, `,` would start options, `re:` a regular expression, and `${` a reference."""
+    accel-ppp. In both places, `,` would start options, `re:` would start a regular expression, and `${` would
+    start a reference."""
     return _INTERFACE_PATTERN.fullmatch(text) is not None
 
 
 def parse_table(reply: bytes) -> Iterator[dict[str, bytes]]:
-    """Yield a map from column name to cell for each row of a table. Raises UnreadableReply if the reply is
-    not a table.
+    """Yield each row of a table as a map from column name to cell. Raises UnreadableReply if the reply is not
+    a table.
 
-    Header, ruler and all rows have the same length, so the text of a cell can neither add a row nor move
-    another cell.
-    """
+    The header, the ruler and all rows have the same length, so the text of a cell can neither add a row nor
+    move another cell."""
     if unknown := _UNKNOWN_COLUMN_PATTERN.fullmatch(reply):
         raise UnknownColumn(unknown[1].decode())
     header, _, rest = reply.partition(_LINE_END)
@@ -263,9 +269,9 @@ def parse_table(reply: bytes) -> Iterator[dict[str, bytes]]:
 def parse_sessions(
     reply: bytes, now: int, former: Mapping[str, SourceSession] = NO_SESSIONS
 ) -> list[SourceSession]:
-    """Return the sessions that are up, from a table with COLUMNS that was read at the epoch second `now`. If
-    only the `sid` of a session can be read, the session is taken from `former`. Raises UnreadableReply if no
-    row of the table can be read."""
+    """Return the sessions that are up. `reply` is a table with the columns COLUMNS, which was read at the
+    epoch second `now`. If only the `sid` of a session can be read, the session with this `sid` is taken from
+    `former`. Raises UnreadableReply if no row of the table can be read."""
     found: dict[str, SourceSession] = {}
 
     def parse(cells: Mapping[str, bytes]) -> SourceSession | None:
@@ -325,7 +331,7 @@ def _parse_session(texts: Mapping[str, str], now: int) -> SourceSession:
 
 
 def _decode(cell: bytes) -> str:
-    """Decode a cell. U+FFFD replaces each byte that is not UTF-8."""
+    """Decode a cell. Each byte that is not UTF-8 becomes U+FFFD."""
     try:
         return cell.decode()
     except UnicodeDecodeError:
@@ -342,7 +348,8 @@ def _parse_ipv4(text: str) -> str:
 
 @lru_cache(_MAX_CACHED_ADDRESSES)
 def _parse_ipv6(text: str) -> tuple[str, str]:
-    """Parse an address with its prefix length. Return the address and its network."""
+    """Parse an IPv6 address with a prefix length, such as `2001:db8::1/64`. Return the address and the
+    network of the address. Raises UnreadableReply if the text has another format."""
     address, _, length = text.partition("/")
     if not _PREFIX_LENGTH_PATTERN.fullmatch(length) or int(length) > 128:
         raise UnreadableReply("an IPv6 address without the length of its prefix")
@@ -360,9 +367,10 @@ def _parse_ipv6(text: str) -> tuple[str, str]:
 
 @lru_cache(_MAX_CACHED_ADDRESSES)
 def _parse_delegated(text: str) -> tuple[str, ...]:
-    """Return the delegated prefix as a tuple; an empty tuple if there is none. If a session has several
-    prefixes, accel-ppp shows only the first. Before the delegation, accel-ppp shows uninitialized memory, so
-    a prefix that no subscriber can have is ignored: zeros would become the default route."""
+    """Return a tuple with the delegated prefix, or an empty tuple if there is no delegated prefix. If a
+    session has several prefixes, accel-ppp shows only the first. Before the delegation, accel-ppp shows
+    uninitialized memory, so a prefix that no subscriber can have is ignored. For example, a prefix of zeros
+    would become the default route."""
     try:
         prefix = IPv6Network(_parse_ipv6(text)[1]) if text else None
     except UnreadableReply:
@@ -373,9 +381,9 @@ def _parse_delegated(text: str) -> tuple[str, ...]:
 
 
 class RadiusServer(NamedTuple):
-    """State of a RADIUS server. While `is_given_up`, accel-ppp sends no requests to the server, because too
-    many requests in a row timed out. `responses` counts responses since the start of accel-ppp,
-    `recent_timeouts` counts requests that timed out in the last five minutes."""
+    """State of a RADIUS server. While `is_given_up` is True, accel-ppp sends no requests to the server,
+    because too many requests in a row timed out. `responses` is the number of responses since the start of
+    accel-ppp. `recent_timeouts` is the number of requests that timed out in the last five minutes."""
 
     is_given_up: bool
     responses: int
@@ -383,9 +391,10 @@ class RadiusServer(NamedTuple):
 
 
 class AccelPppRadius:
-    """RadiusClient of accel-ppp. The statistics have no time of the last response, so a response is detected
-    when the number of responses grows between two calls of `look`. `show_stat` returns the reply to `show
-    stat`, and raises SourceUnavailable. `wall` returns epoch seconds."""
+    """RadiusClient of accel-ppp. The statistics of accel-ppp do not contain the time of the last response. So
+    the client detects a response when the number of responses grows between two calls of `read_state`.
+    `show_stat` returns the reply to `show stat`, and raises SourceUnavailable if accel-ppp does not reply.
+    `wall` returns epoch seconds."""
 
     def __init__(self, show_stat: Callable[[], bytes], wall: Callable[[], float]) -> None:
         self._show_stat = show_stat

@@ -1,12 +1,12 @@
-"""accel-ppp 1.14: its configuration, and its sessions. A session is PPPoE, or DHCP by IPoE without a kernel
-module.
+"""accel-ppp 1.14: its configuration, and its sessions. A session is a PPPoE session or a DHCP session.
+accel-ppp serves DHCP by IPoE without a kernel module.
 
 A commit reloads accel-ppp if the new configuration file differs from the old one. A reload ends no session. A
 change between RADIUS and local subscribers needs a restart, because accel-ppp loads its modules only at the
-start. Both modules cannot be loaded together: `radius` without a server rejects every subscriber, and
-`chap-secrets` is never tried (accel-pppd/pwdb.c, accel-pppd/radius/auth.c; tested in both orders). The
-restart happens after the new configuration has become the running configuration, and ends all sessions of
-accel-ppp.
+start. The modules `radius` and `chap-secrets` cannot be loaded together: `radius` without a server rejects
+every subscriber, and `chap-secrets` is never tried (accel-pppd/pwdb.c, accel-pppd/radius/auth.c; tested in
+both orders). The restart happens after the new configuration has become the running configuration, and ends
+all sessions of accel-ppp.
 
 Sessions are read from the command line, which truncates user names to 127 bytes. accel-ppp does not notify
 the core of new or ended sessions, and never reports why a session ended.
@@ -117,9 +117,9 @@ _log = logging.getLogger(__name__)
 
 
 def _cap_pool(network: IPv6Network | None, length: int) -> list[tuple[IPv6Network, int]]:
-    """Return the network of a pool with its prefix length, as a list of one pair; an empty list without a
-    network. `length` is the length of each prefix in the pool. The network is shortened to at most
-    _MAX_POOL_PREFIXES prefixes."""
+    """Return a list with one pair: the network of a pool, and `length`, the length of each prefix in the
+    pool. A pool with more than _MAX_POOL_PREFIXES prefixes is cut to its first _MAX_POOL_PREFIXES prefixes.
+    Return an empty list if `network` is None."""
     if network is None:
         return []
     # A prefix that is longer by `n` bits is one of 2**n.
@@ -128,8 +128,8 @@ def _cap_pool(network: IPv6Network | None, length: int) -> list[tuple[IPv6Networ
 
 
 class AccelPppDaemon(SourceDaemon):
-    """accel-ppp, which the operator has built and started. Unless accel-ppp is a source, the gateway does not
-    configure it."""
+    """accel-ppp, which the operator has built and started. The gateway configures accel-ppp only if accel-ppp
+    is a source."""
 
     name = "accel-ppp"
     programs: ClassVar = {"accel-pppd": None, "accel-cmd": None}
@@ -255,9 +255,9 @@ class AccelPppDaemon(SourceDaemon):
         _log.warning("accel-ppp restarted to load another authentication module, all its sessions ended")
 
     def _restart_by_command(self) -> None:
-        """Request that accel-ppp restarts itself, and wait until its uptime shows the restart. Raises
-        StepFailed after _RESTART_SECONDS: some builds ignore the request, and a build with PPPoE sessions did
-        not start again."""
+        """Request that accel-ppp restarts itself, and wait until the uptime of accel-ppp shows the restart.
+        Raises StepFailed if accel-ppp has not restarted within _RESTART_SECONDS: some builds ignore the
+        request, and a build with PPPoE sessions did not start again."""
         # An earlier restart may be late, or done by hand: another one would end the new sessions.
         if not self._has_restarted():
             _require_empty_reply(_RESTART_STEP, self._command_line.run("restart hard"))
@@ -270,7 +270,8 @@ class AccelPppDaemon(SourceDaemon):
         self._requested_at = None
 
     def _has_restarted(self) -> bool:
-        """Return True if accel-ppp has started since the last restart request."""
+        """Return True if accel-ppp has started since the last restart request. Return False if no restart is
+        requested, or if accel-ppp does not reply."""
         if self._requested_at is None:
             return False
         try:
@@ -280,8 +281,8 @@ class AccelPppDaemon(SourceDaemon):
         return seconds < time.monotonic() - self._requested_at
 
     def _place(self, text: str, limit: TimeLimit, rollback: Rollback) -> None:
-        """Write the configuration file. If accel-ppp needs a restart to use the file, also write
-        _RESTART_NOTE."""
+        """Write the configuration file of accel-ppp. If accel-ppp needs a restart to use the file, also write
+        the file _RESTART_NOTE."""
         with self._restart_lock:
             if _is_module_change(self._files.read(_FILE_NAME), text):
                 # An accel-ppp that has not restarted yet has the right modules again.
@@ -290,8 +291,8 @@ class AccelPppDaemon(SourceDaemon):
             rollback.add(self._files.place(_FILE_NAME, text))
 
     def _is_restart_pending(self, limit: TimeLimit) -> bool:
-        """Return True if a commit needed a restart, and accel-ppp has not started since that commit. After a
-        power cut, accel-ppp has started."""
+        """Return True if a commit needed a restart of accel-ppp, and accel-ppp has not started since that
+        commit. A start after a power cut counts too."""
         note = self._files.read(_RESTART_NOTE)
         if note is None or not note.strip().isdigit():
             # An earlier version has noted no time.
@@ -316,7 +317,8 @@ class AccelPppDaemon(SourceDaemon):
 
 
 def _require_empty_reply(step: str, reply: bytes) -> None:
-    """Raise StepFailed if a reply is not empty: the reply is an error text."""
+    """Raise StepFailed for the step `step` if a reply is not empty. To a restart or reload, accel-ppp replies
+    only with an error text."""
     if reply:
         raise StepFailed(step, repr(reply.decode("ascii", "replace").strip()))
 
@@ -328,15 +330,16 @@ def _is_module_change(before: str | None, after: str) -> bool:
 
 
 class IpoeInterfaces:
-    """DHCP interfaces of accel-ppp, in a file that the section `[ipoe]` of its configuration includes. The
-    line `$include FILE` is the last line of the configuration. The file stays when the core or accel-ppp
-    ends. accel-ppp serves an interface until its name leaves the file: when the interface is removed and
-    created again, the old sockets do not work. So `interface=re:` is not used, because its names never leave
-    the file.
+    """DHCP interfaces of accel-ppp, in a file that the section `[ipoe]` of the configuration of accel-ppp
+    includes. The line `$include FILE` is the last line of the configuration. The file stays when the core or
+    accel-ppp ends. accel-ppp serves an interface until the name of the interface leaves the file. If an
+    interface is removed and created again, the old sockets of accel-ppp do not work. So the option
+    `interface=re:` is not used: a name that matches a regular expression never leaves the file.
 
-    `reload` makes accel-ppp read the file, and raises GatewayApiError. A thread calls `reload` once for many
-    changes, and again after an error, which is logged. The file and its folder are created if they are
-    missing. Raises SourceRefused if the file cannot be read or written."""
+    The function `reload` makes accel-ppp read the file, and raises GatewayApiError if accel-ppp refuses or
+    does not reply. A thread calls `reload` once for many changes. If `reload` fails, the thread logs the
+    error and calls `reload` again. The file and its folder are created if they are missing. Raises
+    SourceRefused if the file cannot be read or written."""
 
     def __init__(self, file: Path, reload: Callable[[], None]) -> None:
         self._file = file
@@ -406,7 +409,8 @@ def _read_interfaces(file: Path) -> set[str]:
 
 
 def _parse_line(line: str) -> str:
-    """Return the interface name in a line of the file. Raises UnreadableEntry if the line has no name."""
+    """Return the interface name in a line of the file of IpoeInterfaces. Raises UnreadableEntry if the line
+    has no name."""
     name = line.removeprefix(_INTERFACE_OPTION)
     if name == line or not is_interface_name(name):
         raise UnreadableEntry("a line does not name an interface")
@@ -414,8 +418,8 @@ def _parse_line(line: str) -> str:
 
 
 class AccelPppSource(Source):
-    """Source of the sessions of accel-ppp. `ipoe_interfaces` is the file of IpoeInterfaces. `close` stops its
-    thread. Raises SourceRefused if the file cannot be read or written."""
+    """Source of the sessions of accel-ppp. `ipoe_interfaces` is the file of IpoeInterfaces. The method
+    `close` stops the thread of IpoeInterfaces. Raises SourceRefused if the file cannot be read or written."""
 
     name = AccelPppDaemon.name
 
@@ -441,15 +445,15 @@ class AccelPppSource(Source):
             return list(self._known.values())
 
     def terminate(self, session: SourceSession) -> None:
-        """Terminate PPP gracefully at the first request, which takes seconds if the subscriber's device does
-        not reply. A second request within a minute ends the session at once."""
+        """Request the end of a session. The first request terminates PPP gracefully, which takes seconds if
+        the subscriber's device does not reply. A second request within a minute ends the session at once."""
         how = "hard" if session.key in self._terminations else "soft"
         with self._terminations.record(session.key):
             self._execute(f"terminate sid {session.key} {how}")
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """Serve PPPoE at once, and DHCP within a few seconds, because accel-ppp reads its DHCP interfaces
-        only at a `reload`. The reload ends no session, and a failed reload is logged."""
+        """Serve PPPoE at once, and DHCP within a few seconds. DHCP takes longer because accel-ppp reads its
+        DHCP interfaces only at a `reload`. The reload ends no session, and a failed reload is logged."""
         for interface in interfaces:
             if type is SessionType.DHCP:
                 self._ipoe.serve(interface)
@@ -458,15 +462,16 @@ class AccelPppSource(Source):
                 self._execute(f"pppoe interface add {option}", b"error: already exists\r\n")
 
     def release(self, interface: str) -> None:
-        """End the PPPoE service at once, and the DHCP service within a few seconds."""
+        """End the PPPoE service on an interface at once, and the DHCP service within a few seconds."""
         ending = (session.key for session in self._known.values() if session.access_interface == interface)
         with self._terminations.record(*ending):
             self._ipoe.release(interface)
             self._execute(f"pppoe interface del {interface}")
 
     def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """Return the reason `admin_disconnect` for a session whose end was requested in the last minute,
-        alone or by the release of its interface. accel-ppp does not report the traffic of ended sessions."""
+        """Return an end without traffic for each session, because accel-ppp does not report the traffic of
+        ended sessions. The reason is `admin_disconnect` if the end of the session or the release of its
+        interface was requested in the last minute, and `unknown` otherwise."""
         return {key: SourceEnd(self._terminations.find_reason(key)) for key in keys}
 
     def _read_table(self, former: Mapping[str, SourceSession]) -> list[SourceSession]:
@@ -479,8 +484,9 @@ class AccelPppSource(Source):
             return parse_sessions(reply, int(self._clock.wall()), former)
 
     def _keep_start(self, session: SourceSession) -> SourceSession:
-        """Return the session with its former start time. If nothing else has changed, return the former
-        object."""
+        """Return the session with the start time from the previous list, unless the two start times differ by
+        more than START_JITTER_SECONDS. If nothing else has changed, return the session object of the previous
+        list."""
         before = self._known.get(session.key)
         if before is None:
             return session
@@ -489,8 +495,8 @@ class AccelPppSource(Source):
         return before if session == before else session
 
     def _execute(self, command: str, *expected: bytes) -> None:
-        """Run a command. Raises SourceRefused with the text of an unexpected reply: accel-ppp replies only to
-        report an error."""
+        """Run a command that has no reply on success. Raises SourceRefused with the text of the reply if
+        accel-ppp sends a reply that is not in `expected`."""
         reply = self._command_line.run(command)
         if reply and reply not in expected:
             text = reply.decode("ascii", "replace").strip()

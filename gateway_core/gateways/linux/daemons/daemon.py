@@ -80,14 +80,15 @@ class ServiceDaemon(ABC):
 
     @classmethod
     def find_missing_requirements(cls, root: Path) -> Iterator[MissingRequirement]:
-        """Yield missing requirements other than programs and modules. `root` is the root of the machine's
-        file system. Raises OSError."""
+        """Yield the missing requirements of the daemon other than programs and modules. `root` is the root of
+        the machine's file system. Raises OSError if a file cannot be read."""
         yield from ()
 
     def render(self, configuration: Configuration) -> RenderedFiles:
-        """Return the text of each configuration file by file name. Return an empty map if the settings depend
-        on more than the configuration. Values are not escaped, because the schema allows no text that a
-        daemon would misread. Raises StepFailed if the files cannot be rendered."""
+        """Return a map from file name to text with each configuration file of the daemon. Return an empty map
+        if the settings of the daemon depend on more than the configuration. Values are not escaped, because
+        the schema allows no text that a daemon would misread. Raises StepFailed if the files cannot be
+        rendered."""
         return {}
 
     def verify(self, rendered: RenderedFiles) -> None:  # noqa: B027 - a daemon without files has nothing to verify
@@ -101,23 +102,23 @@ class ServiceDaemon(ABC):
         limits: CommitLimits,
         rollback: "Rollback",
     ) -> None:
-        """Make the daemon run with the rendered files; do nothing if the daemon already uses them. Before
-        each step that may fail halfway, add the undo step to `rollback`. Raises StepFailed if the daemon
-        refuses the files or does not reply in time."""
+        """Make the daemon run with the rendered files. Do nothing if the daemon already uses these files.
+        Before each step that may fail halfway, add the step's undo step to `rollback`. Raises StepFailed if
+        the daemon refuses the files or does not reply in time."""
 
     def is_unfinished(self) -> bool:
         """Return True if `finish` still has work to do. Raises StepFailed if a file cannot be read."""
         return False
 
     def finish(self, running: Configuration) -> None:  # noqa: B027 - most daemons have nothing to do
-        """End the sessions that the commit preview has announced to end. Called after the configuration has
-        become the running configuration. Raises StepFailed: then the work stays unfinished, also over a
-        restart of the core."""
+        """End the sessions that the commit preview has announced to end. Called after `running` has become
+        the running configuration. Raises StepFailed if the sessions cannot be ended: then `is_unfinished`
+        stays True, even after a restart of the core."""
 
     @abstractmethod
     def preview_action(self, rendered: RenderedFiles, configuration: Configuration) -> DaemonAction:
-        """Return the effect that `apply` would have now. Sends no request to the daemon. Raises StepFailed if
-        a file cannot be read."""
+        """Return the effect that `apply` with the same arguments would have now. Sends no request to the
+        daemon. Raises StepFailed if a file cannot be read."""
 
 
 class SourceDaemon(ServiceDaemon):
@@ -128,8 +129,8 @@ class SourceDaemon(ServiceDaemon):
 
     @abstractmethod
     def create_source(self, configuration: Configuration, clock: Clock) -> Source:
-        """Create the source, which has the name of the daemon. `configuration` is the running configuration.
-        Raises SourceRefused if a file of the source cannot be read or written."""
+        """Create the source of the daemon's sessions, with the name of the daemon. `configuration` is the
+        running configuration. Raises SourceRefused if a file of the source cannot be read or written."""
 
     def create_radius_client(self, clock: Clock) -> RadiusClient | None:
         """Create the RADIUS client of the daemon. Return None if the daemon has no RADIUS client."""
@@ -142,18 +143,18 @@ class SourceDaemon(ServiceDaemon):
 
 
 def load_template(name: str) -> Template:
-    """Load the template of a file from the folder of this module. Call this function at import: an upgrade
-    may replace the template files while a commit runs."""
+    """Load the template of a configuration file from the folder of this module. Call this function only while
+    a module is imported, because an upgrade may replace the template files while a commit runs."""
     return _environment.get_template(f"{name}.j2")
 
 
 def fill_template(template: Template, configuration: Configuration, **values: Any) -> str:
-    """Render a template with the sections of a configuration and further values."""
+    """Render a template with the sections of a configuration and the further values `values`."""
     return template.render(vars(configuration), services_folder=SERVICES_FOLDER, **values)
 
 
 class CheckFailed(StepFailed):
-    """Error of a rendered file, found before any daemon is changed."""
+    """Failed check of a rendered file. The error is raised before any daemon is changed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("check the services' files", reason)
@@ -173,10 +174,11 @@ def check_lines(name: str, text: str, line_pattern: re.Pattern[str] | None = Non
 
 
 class Rollback(ExitStack):
-    """Undo steps of a commit. The step that was added last runs first."""
+    """Undo steps of a commit. The steps run in reverse order: the step that was added last runs first."""
 
     def add(self, step: UndoStep) -> None:
-        """Add an undo step. If the step fails, the failure is logged, and all other steps still run."""
+        """Add an undo step. If the step fails during a rollback, the failure is logged, and all other steps
+        still run."""
         self.callback(_run_step, step)
 
 
@@ -211,7 +213,7 @@ class PlacedFiles:
 
     def place(self, name: str, text: str | None) -> UndoStep:
         """Write a file, or remove the file if the text is None. Return an undo step that restores the former
-        file. Raises StepFailed if the file cannot be written: then the former file stays."""
+        file. Raises StepFailed if the file cannot be written or removed: then the former file stays."""
         before = self.read(name)
         if text != before:
             self._write(name, text)

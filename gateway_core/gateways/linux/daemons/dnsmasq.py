@@ -128,13 +128,13 @@ _RECORD_READER = EntryReader(
 
 
 class UnreadableLease(UnreadableEntry):
-    """Error of a lease or record: incomplete, or in an unknown format. The text contains no data of the lease
-    or record."""
+    """Error of a lease or of a lease record: incomplete, or in an unknown format. The error text contains no
+    data of the lease or the record."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """Lease of an address by dnsmasq. If only the address can be read, all other fields have their
-    defaults."""
+    """Lease of an address by dnsmasq. If only the address in the lease file can be read, all other fields
+    have their default values."""
 
     address: str
     #: Epoch seconds. 0 for never, and if unknown.
@@ -155,7 +155,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, gc=False):
-    """Record of a lease, written by the script of dnsmasq."""
+    """Record of a lease, written by the script of dnsmasq, `packaging/dhcp-lease`."""
 
     key: str
     started_at: int
@@ -174,21 +174,21 @@ def is_interface_name(text: str) -> bool:
 
 
 def parse_mac_address(hardware: str | None) -> str | None:
-    """Return the MAC address, or None if the hardware address is not an Ethernet address of six octets."""
+    """Return the MAC address in `hardware`, the hardware address of a lease. Return None if the hardware
+    address is not an Ethernet address of six octets."""
     return hardware if hardware is not None and _ETHERNET_PATTERN.fullmatch(hardware) else None
 
 
 def parse_leases(data: bytes) -> dict[str, Lease]:
-    """Parse a lease file, and return the leases by address. Raises UnreadableLease if the file does not end
-    with a line end.
+    """Parse a lease file, and return the leases by address. Raises UnreadableLease if the last line of the
+    file is incomplete.
 
-    A DHCPv4 line has five words: expiry, MAC address, IP address, host name, client identifier. A DHCPv6 line
-    has: expiry, IAID, IP address, host name, DUID. The word `*` means that a value is missing. A line `duid`
-    has the DUID of dnsmasq itself.
+    A line of a DHCPv4 lease has five words: expiry, MAC address, IP address, host name, client identifier. A
+    line of a DHCPv6 lease has five words: expiry, IAID, IP address, host name, DUID. The word `*` means that
+    a value is missing. A line `duid` has the DUID of dnsmasq itself.
 
-    If only the address of a line can be read, the line is still a lease: the record of the script has the
-    other values.
-    """
+    If only the address in a line can be read, the line is still a lease, because the record of the script has
+    the other values."""
     if data and not data.endswith(b"\n"):
         raise UnreadableLease("the lease file is not whole")
     leases: dict[str, Lease] = {}
@@ -221,8 +221,8 @@ def parse_leases(data: bytes) -> dict[str, Lease]:
 
 
 def parse_record(data: bytes) -> LeaseRecord:
-    """Parse a record of the script: seven words, or six words from an earlier version. Raises UnreadableLease
-    if a word is missing or invalid."""
+    """Parse a lease record of the script. A record has seven words; a record of an earlier version of the
+    script has six. Raises UnreadableLease if a word is missing or invalid."""
     try:
         words = data.decode("ascii").removesuffix("\n").split(" ")
         key, started, hardware, interface, expires, state, boot_id = [*words, "-"][: max(7, len(words))]
@@ -258,8 +258,8 @@ def _parse_address(text: str) -> str | None:
 
 
 class DnsmasqDaemon(SourceDaemon):
-    """dnsmasq as the DHCP server, which runs while the configuration has trunks. If dnsmasq is not a source,
-    a dnsmasq that the core has started before is stopped."""
+    """dnsmasq as the DHCP server. dnsmasq runs while the configuration has trunks. If dnsmasq is not a
+    source, a commit stops a dnsmasq that the core started earlier."""
 
     name = "dnsmasq"
     programs: ClassVar = {"dnsmasq": "dnsmasq-base", "dhcp_release": "dnsmasq-utils"}
@@ -295,10 +295,10 @@ class DnsmasqDaemon(SourceDaemon):
         return DnsmasqSource(LEASE_FILE, PID_FILE, RECORDS_FOLDER, clock, self._prefixes)
 
     def render(self, configuration: Configuration) -> RenderedFiles:
-        """Render one DHCP range for all VLANs. Until a commit is confirmed, clients can renew a lease from
-        the former range. dnsmasq also runs without a DHCP profile, because a source that does not reply is a
-        fault. The networks and trunks of the current file stay in the new file as former networks and trunks,
-        so that their leases can end."""
+        """Render the configuration file with one DHCP range for all VLANs. Until a commit is confirmed,
+        clients can renew a lease from the former range. dnsmasq also runs if the configuration has no DHCP
+        profile, because a source that does not reply counts as a fault. The networks and trunks of the
+        current file stay in the new file as former networks and trunks, so that their leases can end."""
         demux = configuration.demux
         name_prefixes = [prefix for trunk in demux.trunks for prefix in demux.list_name_prefixes(trunk)]
         before = self._files.read(_FILE_NAME) or ""
@@ -342,10 +342,10 @@ class DnsmasqDaemon(SourceDaemon):
     def _find_held_leases(
         self, former_range: IPv4Network, network: IPv4Network, former_text: str
     ) -> list[tuple[str, str]]:
-        """Return the MAC address and IPv4 address of each client that may renew a lease from the former range
-        `former_range`. The clients stay the same as in `before`, the current file, if that file already holds
-        the range. An address that is also in `network`, the new range, is left out, because PPPoE may assign
-        this address."""
+        """Return the MAC address and IPv4 address of each client that may renew a lease from `former_range`.
+        If `former_text`, the text of the current configuration file, already lists such clients, return these
+        clients. Otherwise, return the clients in the lease file. An address that is also in `network`, the
+        new range, is left out, because PPPoE may assign this address."""
 
         def is_held(address: str) -> bool:
             parsed = IPv4Address(address)
@@ -362,8 +362,9 @@ class DnsmasqDaemon(SourceDaemon):
         )
 
     def _read_leases(self) -> Mapping[str, Lease]:
-        """Return the leases by address. Raises StepFailed if the lease file cannot be read: a commit without
-        the leases would take away the addresses of subscribers."""
+        """Return the leases by address; an empty map if the lease file does not exist. Raises StepFailed if
+        the lease file cannot be read, because a commit without the leases would take away the addresses of
+        subscribers."""
         step = "read the leases of dnsmasq"
         before: bytes | None = None
         try:
@@ -398,12 +399,12 @@ class DnsmasqDaemon(SourceDaemon):
             self._systemd.with_limit(limits.apply).start(_UNIT_NAME)
 
     def preview_action(self, rendered: RenderedFiles, configuration: Configuration) -> DaemonAction:
-        """Return RESTART if dnsmasq would restart, start or stop, or else None."""
+        """Return RESTART if a commit would restart, start or stop dnsmasq. Return None otherwise."""
         return ServiceAction.RESTART if rendered.get(_FILE_NAME) != self._files.read(_FILE_NAME) else None
 
     def _restart_with_file(self, text: str | None, limit: TimeLimit) -> None:
-        """Restart dnsmasq with a configuration file, or stop dnsmasq if the text is None. The file exists as
-        long as dnsmasq may run."""
+        """Write `text` to the configuration file and restart dnsmasq. If `text` is None, stop dnsmasq and
+        then remove the file, so that the file exists as long as dnsmasq may run."""
         systemd = self._systemd.with_limit(limit)
         if text is None:
             systemd.stop(_UNIT_NAME)
@@ -418,9 +419,9 @@ _LiveLeases: TypeAlias = list[tuple[Lease, LeaseRecord]]
 
 
 class DnsmasqSource(Source):
-    """Source of the DHCP sessions of dnsmasq. `lease_file` and `pid_file` are the files in the options of
-    dnsmasq. `records` is the folder `records` in the STATE_DIRECTORY of the script. dnsmasq must be visible
-    in /proc."""
+    """Source of the DHCP sessions of dnsmasq. `lease_file` and `pid_file` are the files that the options of
+    dnsmasq name. `records` is the folder `records` in the STATE_DIRECTORY of the script. The process of
+    dnsmasq must be visible in /proc."""
 
     name = DnsmasqDaemon.name
 
@@ -444,8 +445,8 @@ class DnsmasqSource(Source):
         self._terminations = Terminations(clock)
 
     def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
-        """Return the sessions of all leases whose record has a VLAN. A lease without a readable record has no
-        key, and is not listed."""
+        """Return the sessions of all leases whose record has a VLAN. A lease without a readable record is
+        left out, because its session would have no key."""
         with self._sweep_lock:
             records, live = self._read_live_leases()
             now = self._clock.wall()
@@ -465,8 +466,8 @@ class DnsmasqSource(Source):
 
     def find_leased_interfaces(self) -> set[str]:
         """Return the access interfaces with a lease that has not ended. The leases are read from disk, so
-        dnsmasq need not run. Return an empty set if the lease file does not exist. Raises SourceUnavailable
-        if the lease file cannot be read."""
+        this method also works while dnsmasq is stopped. Return an empty set if the lease file does not exist.
+        Raises SourceUnavailable if the lease file cannot be read."""
         with self._sweep_lock:
             try:
                 data = self._read_lease_file()
@@ -478,9 +479,9 @@ class DnsmasqSource(Source):
         return {record.interface for lease, record in live if record.interface and not lease.has_ended(now)}
 
     def terminate(self, session: SourceSession) -> None:
-        """Request the end by `dhcp_release` of Debian's dnsmasq-utils, which sends a DHCPRELEASE to dnsmasq.
-        The subscriber's device gets no message: the device keeps its address until the next renewal, which
-        starts a new session."""
+        """Request the end of a session by `dhcp_release` of Debian's dnsmasq-utils, which sends a DHCPRELEASE
+        to dnsmasq. The subscriber's device gets no message. The device keeps its address until the next
+        renewal, which starts a new session."""
         with self._sweep_lock:
             _, live = self._read_live_leases()
         for lease, record in live:
@@ -507,15 +508,16 @@ class DnsmasqSource(Source):
                 self.terminate(session)
 
     def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """Return the reason `admin_disconnect` for a session whose end was requested in the last minute, and
-        `session_timeout` for an expired lease. All other ends are `unknown`, because dnsmasq does not report
-        a DHCPRELEASE. dnsmasq does not report traffic."""
+        """Return an end without traffic for each session, because dnsmasq does not report traffic. The reason
+        is `admin_disconnect` if the end of the session was requested in the last minute, and
+        `session_timeout` if the lease has expired. All other reasons are `unknown`, because dnsmasq does not
+        report a DHCPRELEASE."""
         reasons = {key: "session_timeout" if key in self._expired else UNKNOWN for key in keys}
         return {key: SourceEnd(self._terminations.find_reason(key, reasons[key])) for key in keys}
 
     def _read_live_leases(self) -> tuple[Mapping[str, LeaseRecord], _LiveLeases]:
         """Return all records by address, and the leases that have a live record. Raises SourceUnavailable if
-        dnsmasq does not run."""
+        dnsmasq does not run, or if its files cannot be read."""
         records = self._update_leases()
         # After the lease file was read: a dnsmasq that was killed may have left a part of it.
         try:
@@ -528,13 +530,14 @@ class DnsmasqSource(Source):
         return records, _match_records(self._leases, records)
 
     def _update_leases(self) -> Mapping[str, LeaseRecord]:
-        """Return the records of the script, and set `_leases` to the leases at the same time.
+        """Return the records of the script, and set `_leases` to the leases that were read with these
+        records. Raises SourceUnavailable if the leases or the records cannot be read.
 
-        dnsmasq truncates the lease file before it writes all leases again. So changed content is accepted
-        only after two equal readings. A missing lease has ended if the script has also recorded the end, or
-        has not recorded it within all readings. An empty lease file is accepted only if the script has
-        recorded all ends: on a full disk, the leases are only in the memory of dnsmasq.
-        """
+        dnsmasq truncates the lease file before it writes all leases again. So a changed lease file is
+        accepted only after two equal readings. A lease that is missing in the file has ended if the script
+        has recorded the end of the lease, or if the script has not recorded the end within _MAX_READINGS
+        readings. An empty lease file is accepted only if the script has recorded the end of every lease: on a
+        full disk, the leases are only in the memory of dnsmasq."""
         before: bytes | None = None
         for _ in range(_MAX_READINGS):
             data = self._read_lease_file()
@@ -575,8 +578,8 @@ _CachedRecord: TypeAlias = tuple[tuple[int, int], LeaseRecord | str]
 
 
 class LeaseRecords:
-    """Reader of the lease records in a folder. An unchanged record is not read again. A record from a former
-    boot gets a new key, and a start time that is not before the current boot."""
+    """Reader of the lease records in a folder. An unchanged record is read only once. A record from an
+    earlier boot of the machine gets a new key, and a start time that is not before the current boot."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
@@ -584,7 +587,8 @@ class LeaseRecords:
         self._cache: dict[str, _CachedRecord] = {}
 
     def read(self) -> dict[str, LeaseRecord]:
-        """Return the readable records by address. Raises SourceUnavailable if the folder cannot be read."""
+        """Return the readable records by address; an empty map if the folder does not exist. Raises
+        SourceUnavailable if the folder cannot be read."""
         records = {}
         try:
             # The script creates the folder with the first lease.
@@ -601,8 +605,9 @@ class LeaseRecords:
         return dict(_RECORD_READER.read(records.items(), _check_record, name=itemgetter(0)))
 
     def _read_entry(self, entry: "os.DirEntry[str]") -> _CachedRecord | None:
-        """Return the record in a file, from the cache if the file is unchanged. Return None if the script has
-        removed the file meanwhile."""
+        """Return the version of a file with its record, or with the reason why the record cannot be read. If
+        the file is unchanged, return the cached record. Return None if the script has just removed the
+        file."""
         try:
             status = entry.stat()
             version = (status.st_ino, status.st_mtime_ns)
@@ -624,7 +629,8 @@ class LeaseRecords:
 
 
 def _check_record(cached: tuple[str, _CachedRecord]) -> tuple[str, LeaseRecord]:
-    """Return an address with its record. Raises UnreadableLease if the record could not be read."""
+    """Return an address with its record. Raises UnreadableLease if `cached` has a reason in place of a
+    record."""
     address, (_, record) = cached
     if isinstance(record, str):
         raise UnreadableLease(f"that of {address}: {record}")
@@ -632,8 +638,8 @@ def _check_record(cached: tuple[str, _CachedRecord]) -> tuple[str, LeaseRecord]:
 
 
 def _match_records(leases: Mapping[str, Lease], records: Mapping[str, LeaseRecord]) -> _LiveLeases:
-    """Return each lease with its live record. A record of another client, which had the address before, does
-    not belong to the lease."""
+    """Return each lease with its live record. Leases without a live record are left out. A record of another
+    client that had the same address before does not belong to the lease."""
     return [
         (lease, record)
         for address, lease in leases.items()

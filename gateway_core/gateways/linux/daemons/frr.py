@@ -1,12 +1,12 @@
-"""FRR: its configuration at a commit, and the state of its BGP. Undocumented behaviour was read in FRR 8.4.4
-(Debian 12) and FRR 10.3 (Debian 13), with frr-reload.py of the package frr-pythontools.
+"""FRR: its configuration at a commit, and the state of its BGP. Undocumented behaviour was checked against
+FRR 8.4.4 (Debian 12) and FRR 10.3 (Debian 13), with frr-reload.py of the package frr-pythontools.
 
 A commit replaces only the gateway's part of the running configuration of FRR, without a restart.
 frr-reload.py gets the running configuration with the new part in place of the old part, and applies only the
 differences. FRR then saves its running configuration. The gateway's part is the default BGP instance, the
 lists and route maps named `gateway-*`, static routes with the gateway's tag, and two kinds of lines from the
-gateway's last configuration: the route of the VRF, and names of an older version. All other lines belong to
-the operator and stay unchanged.
+gateway's last configuration: the route of the VRF, and names that an older version of the gateway used. All
+other lines belong to the operator and stay unchanged.
 
 A BGP instance belongs to the gateway if the configuration has the line `MARK`. A comment could not mark the
 instance, because FRR drops comments. An operator's own BGP instance is replaced only after the operator has
@@ -133,15 +133,15 @@ _log = logging.getLogger(__name__)
 
 
 class FrrUnavailable(StepFailed):
-    """Failure of FRR or of one of its daemons: not running, or no usable reply. The reason is FRR's own error
-    line if FRR prints one, without secrets."""
+    """Failure of FRR or of one of its daemons to run or to give a usable reply. If FRR prints an error line,
+    the reason is this line without secrets."""
 
     def __init__(self, step: str, reason: str) -> None:
         super().__init__(step, reason.rstrip("."))
 
 
 class FrrUnreadable(FrrUnavailable):
-    """Failure of FRR to give a reply with any readable part."""
+    """Error of a reply of FRR: no part of the reply can be read."""
 
 
 class FrrAbsent(FrrUnavailable):
@@ -150,7 +150,8 @@ class FrrAbsent(FrrUnavailable):
 
 class FrrRefused(StepFailed):
     """Refusal of a configuration by FRR. The former configuration stays in use. `line` is the refused line,
-    or empty if FRR names no line. `number` is its line number in frr.conf, from 1."""
+    or empty if FRR names no line. `number` is the line number of the refused line in frr.conf, counted from
+    1."""
 
     def __init__(self, reason: str, line: str = "", number: int | None = None) -> None:
         place = f"line {number} of {_FILE_NAME}" if number else _FILE_NAME
@@ -182,14 +183,14 @@ class FrrFolders:
 
     @property
     def vtysh(self) -> list[str]:
-        """Program and options with which every vtysh command begins."""
+        """First words of every vtysh command line: the program and its options."""
         program = str(self.programs / "vtysh")
         return [program, "--config_dir", str(self.configuration), "--vty_socket", str(self.sockets)]
 
 
 class FrrDaemon(ServiceDaemon):
-    """FRR as a daemon that a commit reconfigures. If the configuration has no BGP, a commit does not need a
-    running FRR."""
+    """FRR as a daemon that a commit reconfigures. A commit needs a running FRR only if the configuration has
+    BGP."""
 
     name = "frr"
     programs: ClassVar = {"vtysh": "frr", "frr-reload.py": "frr-pythontools"}
@@ -233,8 +234,9 @@ class FrrDaemon(ServiceDaemon):
         }
 
     def verify(self, rendered: RenderedFiles) -> None:
-        """Check the rendered file, also with FRR's own parser if FRR is installed. Raises CheckFailed if FRR
-        refuses the file."""
+        """Check the rendered file. If FRR is installed, also check the file with FRR's own parser. Raises
+        CheckFailed if the file has an invalid line, if FRR refuses the file, or if FRR's parser does not
+        reply."""
         check_lines(_FILE_NAME, rendered[_FILE_NAME])
         program = self._folders.programs / "vtysh"
         if not program.exists():
@@ -310,8 +312,9 @@ class FrrConfiguration:
 
     def apply(self, text: str, former: str = "") -> FrrDifference:
         """Replace the gateway's part in the running configuration of FRR, and save the running configuration.
-        `text` is the new part, `former` is the former part. Return the changes. Raises StepFailed: then FRR
-        has its former configuration, unless the reason says that the rollback failed."""
+        `text` is the new part, and `former` is the part that the gateway wrote last. Return the difference
+        that was applied. Raises StepFailed if FRR is not available or refuses the new part. FRR then has its
+        former configuration, unless the reason says that the rollback failed."""
         gateway_part, before = GatewayPart(text, former), self._read_running()
         if lines := gateway_part.find_foreign_lines(before):
             raise ForeignBgp(lines)
@@ -351,9 +354,9 @@ class FrrConfiguration:
             raise StepFailed(_APPLY_STEP, f"{cause.reason}. FRR is not as before: {error}") from error
 
     def _apply_difference(self, draft: Path, text: str, left: FrrDifference) -> None:
-        """Run frr-reload.py until the difference is empty, or until a run changes nothing. `left` is the
-        difference before the first run. Raises FrrRefused if a difference stays: then a part of the changes
-        may be applied."""
+        """Run frr-reload.py until the running configuration equals the draft, or until a run changes nothing.
+        `text` is the gateway's part of the draft. `left` is the difference before the first run. Raises
+        FrrRefused if a difference stays: then some of the changes may be applied."""
         refusal = None
         for _ in range(_MAX_RELOAD_RUNS if left else 0):
             try:
@@ -371,8 +374,9 @@ class FrrConfiguration:
             raise refusal or _make_refusal(reason, command, text)
 
     def _remove_secrets(self, draft: Path, left: FrrDifference) -> None:
-        """Remove the lines with a secret by a command file for vtysh. frr-reload.py would pass each removed
-        line on a command line, which every user of the machine can read."""
+        """Remove the lines with a secret in the difference `left` from the running configuration, by a
+        command file for vtysh. frr-reload.py would pass each removed line on a command line, which every user
+        of the machine can read. The command file is written next to `draft`."""
         lines = [f"{command}\n" for command in left.removed_commands if hide_secret(command) != command]
         if not lines:
             return
@@ -386,7 +390,8 @@ class FrrConfiguration:
             raise _make_error(ended, "".join(lines))
 
     def _read_running(self) -> str:
-        """Return the running configuration, in the format that FRR reads."""
+        """Return the running configuration of FRR, in the format of frr.conf. Raises FrrUnavailable if FRR
+        does not reply."""
         ended = self._run(_READ_STEP, [*self._folders.vtysh, "-c", "show running-config no-header"])
         if ended.status:
             # The output is no reason: it may have passwords.
@@ -403,8 +408,9 @@ class FrrConfiguration:
         return FrrDifference(tuple(_parse_commands(removed)), tuple(_parse_commands(added)))
 
     def _reload(self, mode: str, draft: Path, text: str) -> bytes:
-        """Run frr-reload.py with the option `mode` on the draft, and return its output. `text` is the
-        gateway's part of the draft, whose lines an error may name."""
+        """Run frr-reload.py with the option `mode` on the draft, and return the output. `text` is the
+        gateway's part of the draft: an error may quote a line of `text`. Raises FrrRefused or FrrUnavailable
+        if the run fails."""
         folders = self._folders
         command = [str(folders.tools / "frr-reload.py"), mode, "--stdout"]
         command += ["--bindir", str(folders.programs), "--vty_socket", str(folders.sockets)]
@@ -434,7 +440,7 @@ class FrrConfiguration:
 
 def _make_families(configuration: Configuration) -> Iterator[Mapping[str, Any]]:
     """Yield the template values of each BGP address family. `word` is the first word of FRR's commands for
-    the family. `announced` and `accepted` are the entries of its prefix lists."""
+    the family. `announced` and `accepted` are the entries of the two prefix lists of the family."""
     bgp, cgnat = configuration.bgp, configuration.cgnat
     if bgp is None:
         return
@@ -482,7 +488,7 @@ def _format_with_le(network: IPv4Network | IPv6Network) -> str:
 
 
 class BgpReader:
-    """Reader of the state of FRR's bgpd, which may be down or hang. `seconds` is the time limit of a call.
+    """Reader of the state of FRR's bgpd, which may be down or hang. `seconds` is the time limit of a request.
     Thread-safe."""
 
     def __init__(self, folders: FrrFolders, seconds: float) -> None:
@@ -490,9 +496,9 @@ class BgpReader:
         self._seconds = seconds
 
     def read_bgp_summary(self) -> dict[str, Any]:
-        """Return the JSON object of `show bgp summary json`, which is empty if FRR has no BGP. Unreadable
-        address families and neighbours are left out. Raises FrrUnavailable if bgpd does not run or does not
-        reply, and FrrUnreadable if no address family can be read."""
+        """Return the JSON object of `show bgp summary json`. The object is empty if FRR has no BGP.
+        Unreadable address families and neighbours are left out. Raises FrrUnavailable if bgpd does not run or
+        does not reply, and FrrUnreadable if no address family can be read."""
         # Only bgpd is asked: another daemon that hangs must not block the reply.
         command = [*self._folders.vtysh, "-d", "bgpd", "-c", "show bgp summary json"]
         try:
@@ -517,8 +523,8 @@ class BgpReader:
 
 
 def _parse_family(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Check and return an address family of a BGP summary, without unreadable neighbours. Raises
-    UnreadableEntry if the format is unknown."""
+    """Check an address family of a BGP summary, and return the family without unreadable neighbours. `item`
+    is the name and the JSON object of the family. Raises UnreadableEntry if the format is unknown."""
     name, about = item
     if not isinstance(about, dict) or not isinstance(about.get("peers", {}), dict):
         raise UnreadableEntry("an address family is no object with neighbours")
@@ -529,16 +535,17 @@ def _parse_family(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _parse_neighbour(item: tuple[str, Any]) -> tuple[str, Any]:
-    """Check and return a neighbour of a BGP summary. Raises UnreadableEntry if the format is unknown."""
+    """Check and return a neighbour of a BGP summary. `item` is the address and the JSON object of the
+    neighbour. Raises UnreadableEntry if the format is unknown."""
     if not isinstance(item[1], dict) or not isinstance(item[1].get("state", ""), str):
         raise UnreadableEntry("a neighbour is no object with a state")
     return item
 
 
 def find_foreign_bgp(folders: FrrFolders, former: str) -> tuple[str, ...]:
-    """Return the lines of BGP instances in frr.conf that do not belong to the gateway, without secrets; an
-    empty tuple if the file does not exist. `former` is the configuration that the gateway wrote last. Raises
-    OSError."""
+    """Return the lines of the BGP instances in frr.conf that do not belong to the gateway, without secrets.
+    Return an empty tuple if there are no such lines or no frr.conf. `former` is the configuration that the
+    gateway wrote last. Raises OSError if frr.conf cannot be read."""
     try:
         text = (folders.configuration / _FILE_NAME).read_text(errors="replace")
     except FileNotFoundError:
@@ -548,8 +555,8 @@ def find_foreign_bgp(folders: FrrFolders, former: str) -> tuple[str, ...]:
 
 def mark_own_bgp(folders: FrrFolders) -> tuple[Path, bool]:
     """Mark the BGP instance as the gateway's, in frr.conf and in a running FRR. Return the path of a backup
-    of frr.conf, and True if the running FRR has accepted the mark. Raises OSError if a file cannot be read or
-    written."""
+    of frr.conf, and True if the running FRR has accepted the mark. Raises OSError if frr.conf or the backup
+    cannot be read or written."""
     file = folders.configuration / _FILE_NAME
     copy, number = file.with_name(f"{_FILE_NAME}.before-gateway"), 1
     while copy.exists():
@@ -566,8 +573,8 @@ def mark_own_bgp(folders: FrrFolders) -> tuple[Path, bool]:
 
 
 def _find_last_line(printed: bytes) -> str:
-    """Return the last line that is not empty and not a hint, as at most 200 printable characters; an empty
-    text if there is none."""
+    """Return the last line that is neither empty nor a hint, cut to 200 printable characters. Return an empty
+    text if there is no such line."""
     lines = [line for line in printed.decode("ascii", "replace").splitlines() if line.strip()]
     # vtysh ends with a hint for every user but root.
     lines = [line for line in lines if not line.startswith("Hint:")]
@@ -579,9 +586,9 @@ def _make_printable(line: str) -> str:
 
 
 def _find_dead_daemon(sockets: Path) -> str | None:
-    """Return the name of a crashed FRR daemon, or None. If a daemon has crashed, a save would lose its lines,
-    because FRR saves the replies of its daemons. A daemon that was stopped normally has no PID file, and is
-    not a crashed daemon."""
+    """Return the name of a crashed FRR daemon, or None if no daemon has crashed. After a crash, a save would
+    lose the lines of the crashed daemon, because FRR saves the replies of its daemons. A daemon that was
+    stopped normally has no PID file, and does not count as crashed."""
     for path in sorted(sockets.glob("*.vty")):
         if not path.with_suffix(".pid").exists():
             continue
@@ -599,8 +606,8 @@ def _find_dead_daemon(sockets: Path) -> str | None:
 
 @contextmanager
 def _write_draft(folders: FrrFolders, text: str) -> Iterator[Path]:
-    """Write a text to a draft of frr.conf, in a temporary folder with FRR's settings of vtysh. Raises
-    FrrUnavailable if the draft cannot be written."""
+    """Write a text to a draft of frr.conf, in a temporary folder with the settings that FRR has for vtysh.
+    Raises FrrUnavailable if the draft cannot be written."""
     with ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="frr-")))
@@ -613,8 +620,8 @@ def _write_draft(folders: FrrFolders, text: str) -> Iterator[Path]:
 
 
 def _parse_commands(printed: str) -> Iterator[str]:
-    """Return the commands in a section of frr-reload.py's output. The first line of a command is its context;
-    further lines begin with a space."""
+    """Return the commands in a section of frr-reload.py's output. The first line of a command is its
+    outermost context, and each further line begins with a space."""
     # The first line underlines the section's name. FRR 10 leaves a context by a line of its own.
     lines = [line for line in printed.strip("\n").splitlines()[1:] if line.strip() != "exit"]
     commands = re.split(r"\n(?! )", "\n".join(lines))
@@ -650,7 +657,7 @@ def _make_refusal(reason: str, line: str, text: str) -> FrrRefused:
 
 @dataclass(frozen=True)
 class _Block:
-    """Block of a configuration: a line without indentation, the indented lines of its context, and the
+    """Block of an FRR configuration: a line without indentation, the indented lines below this line, and the
     comments that follow."""
 
     lines: tuple[str, ...]
@@ -661,7 +668,7 @@ class _Block:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Commands in the context of the block, without comments and `exit` lines."""
+        """Indented commands of the block, without comments and `exit` lines."""
         found = (line.strip() for line in self.lines[1:])
         return tuple(
             line for line in found if line[:1] not in ("", "!") and not _EXIT_PATTERN.fullmatch(line)
@@ -670,7 +677,8 @@ class _Block:
 
 @dataclass(frozen=True)
 class GatewayPart:
-    """Gateway's part of an FRR configuration. `text` is the new part, `former` is the part to replace."""
+    """Gateway's part of an FRR configuration. `text` is the new part, and `former` is the part that `text`
+    replaces."""
 
     text: str
     former: str = ""
@@ -724,9 +732,10 @@ def _is_marked(text: str) -> bool:
 
 
 def _find_foreign_lines(text: str, former: str) -> tuple[str, ...]:
-    """Return the lines of BGP instances that do not belong to the gateway, without secrets; an empty tuple if
-    there are none. `former` is the configuration that the gateway wrote last. Its lines belong to the gateway
-    even without a mark, because an older version wrote no mark."""
+    """Return the lines of the BGP instances in `text` that do not belong to the gateway, without secrets.
+    Return an empty tuple if there are no such lines. `former` is the configuration that the gateway wrote
+    last. The lines in `former` belong to the gateway even without a mark, because an older version wrote no
+    mark."""
     if _is_marked(text):
         return ()
     known_lines = {line.strip() for line in former.splitlines()}
@@ -744,12 +753,13 @@ def _find_foreign_lines(text: str, former: str) -> tuple[str, ...]:
 
 
 def hide_secret(line: str) -> str:
-    """Return a line with `...` in place of its secret."""
+    """Return a configuration line with `...` in place of the secret in the line."""
     return _SECRET_PATTERN.sub(r"\1 ...", line)
 
 
 def summarize_lines(lines: Sequence[str]) -> str:
-    """Return the first _MAX_SHOWN_LINES lines and the number of further lines, for use in a sentence."""
+    """Return the first _MAX_SHOWN_LINES lines, and the number of further lines, as text for use in a
+    sentence."""
     return join_names([line.strip() for line in lines], _MAX_SHOWN_LINES, "; ")
 
 

@@ -26,8 +26,9 @@ _log = logging.getLogger(__name__)
 
 
 class LinuxServices:
-    """Daemons of a machine, in the order in which a commit configures them. A commit has `apply_seconds` for
-    the new files. After a failure, the commit has `put_back_seconds` to restore the former files."""
+    """Daemons of a machine, in the order in which a commit configures the daemons. A commit may take
+    `apply_seconds` to apply the new files. If the commit fails, the rollback may take `put_back_seconds` to
+    restore the former files."""
 
     def __init__(
         self, daemons: Sequence[ServiceDaemon], apply_seconds: float, put_back_seconds: float
@@ -58,7 +59,8 @@ class LinuxServices:
 
     def resume(self, configuration: Configuration) -> None:
         """Make all daemons run with the running configuration, at the start of the core. The time limits are
-        longer than the limits of a commit. Raises the first StepFailed after all daemons were tried."""
+        longer than those of a commit. If daemons fail, raises the StepFailed of the first of these daemons,
+        after all daemons were tried."""
         dhcp = [each for each in self._daemons if isinstance(each, DnsmasqDaemon)]
         # Beside the others: a daemon that hangs must not keep subscribers from their addresses.
         with ThreadPoolExecutor(max_workers=1) as executor:
@@ -93,8 +95,8 @@ class LinuxServices:
         return any(daemon.is_unfinished() for daemon in self._daemons)
 
     def finish(self, running: Configuration) -> None:
-        """End the sessions that the commit preview has announced to end. Raises StepFailed if a daemon
-        fails."""
+        """End the sessions that the commit preview has announced to end. `running` is the running
+        configuration. Raises StepFailed if a daemon cannot end its sessions."""
         for daemon in self._daemons:
             daemon.finish(running)
 

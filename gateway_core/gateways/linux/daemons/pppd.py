@@ -4,8 +4,8 @@ log.
 A commit replaces the files with the subscribers' secrets or with the RADIUS servers. pppd and accel-ppp read
 these files at each sign-on, so no daemon restarts or reloads.
 
-The hook is packaging/pppoe/session-hook. Undocumented formats were read in pppd 2.4.9 and rp-pppoe 3.15
-(Debian 12). The log lines of pppd 2.5.2 (Debian 13) are the same.
+The hook is packaging/pppoe/session-hook. Undocumented formats were checked against pppd 2.4.9 and rp-pppoe
+3.15 (Debian 12). The log lines of pppd 2.5.2 (Debian 13) are the same.
 
 Only the log tells why a session ended, and that a sign-on failed. The exit status of pppd does not tell the
 reason: when the subscriber terminates PPP, pppd exits with the status of a hangup or of a signal. The log
@@ -103,7 +103,7 @@ _log = logging.getLogger(__name__)
 
 
 class PppdFiles(ServiceDaemon):
-    """Configuration files that every pppd, and accel-ppp, read at each sign-on."""
+    """Configuration files that pppd and accel-ppp read at each sign-on."""
 
     name = "pppd"
     effects: ClassVar = {"subscribers.local": "usually none, because each sign-on reads the passwords"}
@@ -141,12 +141,12 @@ class PppdRadius:
 
 
 class UnreadableRecord(UnreadableEntry):
-    """Error of a record, process or log line: unknown format. The text contains nothing that a subscriber
-    sent."""
+    """Error of a record, a process or a log line: the format is unknown. The error text contains nothing that
+    a subscriber sent."""
 
 
 class PppdRecord(msgspec.Struct, frozen=True):
-    """Last event of one address family, IPv4 or IPv6, in a session."""
+    """Last event of a session in one address family, IPv4 or IPv6."""
 
     is_up: bool
     interface: str
@@ -160,8 +160,8 @@ class PppdRecord(msgspec.Struct, frozen=True):
 
 
 class PppoeAccess(msgspec.Struct, frozen=True):
-    """Access interface and MAC address of a PPPoE session. If `in_kernel` is False, the packets of the
-    session go through the process `pppoe` in user mode."""
+    """Access interface and MAC address of a PPPoE session. If `in_kernel` is False, the process `pppoe`
+    forwards the packets of the session in user mode."""
 
     interface: str
     mac_address: str
@@ -196,8 +196,8 @@ def parse_record(data: bytes) -> PppdRecord:
 
 
 def parse_start(stat: bytes) -> int | None:
-    """Return the start time of a process in clock ticks since boot, from its `stat` (proc(5)). Return None
-    for a zombie process. Raises UnreadableRecord if the format is unknown."""
+    """Return the start time of a process in clock ticks since boot. `stat` is the content of /proc/PID/stat
+    (proc(5)). Return None for a zombie process. Raises UnreadableRecord if the format is unknown."""
     # A program chooses its name, which may have spaces and parentheses.
     fields = stat[stat.rfind(b")") + 1 :].split()
     if len(fields) < 20 or not _NUMBER_PATTERN.fullmatch(fields[19]):
@@ -206,8 +206,9 @@ def parse_start(stat: bytes) -> int | None:
 
 
 def parse_access(command: bytes) -> PppoeAccess:
-    """Return the access of a pppd, from its command line. The arguments are separated by NUL, as in /proc, or
-    by spaces, as in the journal. Raises UnreadableRecord if pppoe-server did not start the pppd."""
+    """Return the access interface and MAC address in `command`, the command line of a pppd. The arguments are
+    separated by NUL, as in /proc, or by spaces, as in the journal. Raises UnreadableRecord if pppoe-server
+    did not start this pppd."""
     match = _ACCESS_PATTERN.search(command.replace(b"\0", b" "))
     if match is None:
         raise UnreadableRecord("a pppd that pppoe-server did not start")
@@ -217,8 +218,9 @@ def parse_access(command: bytes) -> PppoeAccess:
 def parse_end(lines: Iterable[str]) -> tuple[str | None, SourceTraffic | None]:
     """Return the reason for the end of a session, and the traffic that pppd counted. `lines` are the log
     lines of the pppd, perhaps after lines of earlier processes with the same id. The reason is an
-    Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case, or SIGNALLED. The first cause counts, because
-    later causes are its consequences. A value that the lines do not have is None."""
+    Acct-Terminate-Cause (RFC 2866 section 5.10) in snake_case, or SIGNALLED. If the lines have several
+    causes, the first cause is returned, because the later causes are consequences of the first. The reason or
+    the traffic is None if the lines do not contain it."""
     cause: str | None = None
     traffic: SourceTraffic | None = None
     for line in lines:
@@ -239,7 +241,7 @@ def is_log_complete(lines: Sequence[str]) -> bool:
 
 def parse_refusal(line: str) -> tuple[str, str | None] | None:
     """Return the reason and the user name of a failed sign-on. The user name is None if the subscriber sent
-    none. Return None if the line reports no failed sign-on."""
+    no user name. Return None if the line does not report a failed sign-on."""
     if line == _NO_RESPONSE_LINE:
         return "no_response", None
     match = _REJECTION_PATTERN.fullmatch(line)
@@ -279,16 +281,17 @@ _ENTRY_DECODER = msgspec.json.Decoder(_JournalEntry)
 
 class PppdJournal:
     """Reader of the pppd log in the systemd journal (252 in Debian 12), by `journalctl`. The user of the core
-    must be in the group systemd-journal. Thread-safe. All methods raise SourceUnavailable."""
+    must be in the group systemd-journal. `seconds` is the time limit of one `journalctl` run. Thread-safe.
+    All methods raise SourceUnavailable if the journal cannot be read."""
 
     def __init__(self, journalctl: Sequence[str] = ("journalctl",), seconds: float = 10.0) -> None:
         self._journalctl = journalctl
         self._seconds = seconds
 
     def read_processes(self, since: Mapping[int, float]) -> Mapping[int, Sequence[str]]:
-        """Return the last log lines of processes by process id, oldest first. `since` has the start time of
-        each process in epoch seconds. A process cannot forge lines of another process, because the journal
-        gets the process id from the kernel."""
+        """Return the last log lines of each process by process id, oldest line first. `since` maps each
+        process id to the start time of the process in epoch seconds. A process cannot forge lines of another
+        process, because the journal gets the process id from the kernel."""
         if not since:
             return {}
         log_lines = self._read_last_lines(since)
@@ -302,9 +305,8 @@ class PppdJournal:
         return lines
 
     def read_lines(self, start_option: str) -> list[LogLine]:
-        """Return the log lines of all processes, oldest first. If there are more than _MAX_LOG_LINES lines,
-        only the newest lines are returned. `start_option` is the `journalctl` option for the start
-        position."""
+        """Return the log lines of all pppd processes, oldest first. If there are more than _MAX_LOG_LINES
+        lines, return only the newest. `start_option` is the `journalctl` option for the start position."""
         arguments = [start_option, f"--lines={_MAX_LOG_LINES}", "--output-fields=MESSAGE,_PID,_CMDLINE"]
         found = self._read(arguments, _MAX_LOG_LINES)
         if len(found) == _MAX_LOG_LINES:
@@ -323,8 +325,8 @@ class PppdJournal:
     def _read(
         self, arguments: Sequence[str], max_lines: int, processes: Container[int] | None = None
     ) -> list[LogLine]:
-        """Return at most `max_lines` log lines of pppd, oldest first. `processes` are the ids of the
-        processes, or None for all processes."""
+        """Return at most `max_lines` log lines of pppd, oldest first. `arguments` are further arguments for
+        `journalctl`. `processes` are the ids of the processes, or None for all processes."""
         command = [*self._journalctl, "--quiet", "--no-pager", "--output=json", "SYSLOG_IDENTIFIER=pppd"]
         try:
             ended = run([*command, *arguments], seconds=self._seconds, max_bytes=max_lines * _MAX_LINE_BYTES)
@@ -340,8 +342,8 @@ class PppdJournal:
 
 
 def _parse_line(processes: Container[int] | None, line: bytes) -> LogLine:
-    """Parse a JSON line of journalctl. Raises UnreadableRecord if the line is invalid, or belongs to a
-    process that is not in `processes`."""
+    """Parse a JSON line of `journalctl`. `processes` are the expected process ids, or None for all. Raises
+    UnreadableRecord if the line is invalid, or belongs to another process."""
     try:
         entry = _ENTRY_DECODER.decode(line)
         at, pid = int(entry.at) / 1e6, int(entry.pid)
@@ -360,8 +362,8 @@ def _decode_text(value: _JournalText) -> str:
 
 
 class PppdFailures:
-    """Reader of failed sign-ons in the pppd log, from the epoch second `since` on. `name` is the name of the
-    source. Not thread-safe."""
+    """Reader of failed sign-ons in the pppd log, beginning at the epoch second `since`. `name` is the name of
+    the source. Not thread-safe."""
 
     def __init__(self, name: str, journal: PppdJournal, since: float) -> None:
         self.name = name

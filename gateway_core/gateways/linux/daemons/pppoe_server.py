@@ -129,7 +129,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PppoeSettings:
-    """Settings of one pppoe-server. The server assigns `block` addresses, from the address `first` on."""
+    """Settings of one pppoe-server. The server assigns `block` addresses, beginning with the address
+    `first`."""
 
     gateway: IPv4Address
     first: IPv4Address
@@ -151,8 +152,8 @@ class PppoeSettings:
 
     @classmethod
     def parse(cls, text: str) -> "PppoeSettings | None":
-        """Parse the text of a settings file. Return None if the text is invalid, which means that the core
-        did not write it."""
+        """Parse the text of a settings file. Return None if the text is invalid: then the core did not write
+        the file."""
         parts = _SETTINGS_PATTERN.fullmatch(text)
         if parts is None:
             return None
@@ -182,9 +183,8 @@ _Settings = Mapping[str, PppoeSettings | None]
 
 
 class PppoeServers(SourceDaemon):
-    """Manager of the pppoe-server of each access interface. Only this object writes to `folder`, the folder
-    of the settings. If pppoe-server is not a source, a commit stops all servers that still run.
-    Thread-safe."""
+    """Manager of the pppoe-servers of all access interfaces. Only this object writes to the folder of the
+    settings. If pppoe-server is not a source, a commit stops all servers that still run. Thread-safe."""
 
     name = "pppoe-server"
     programs: ClassVar = {"pppoe-server": "pppoe", "pppd": "ppp", "ip": "iproute2"}
@@ -232,9 +232,10 @@ class PppoeServers(SourceDaemon):
 
     def start(self, interfaces: Sequence[str]) -> None:
         """Start the servers of interfaces. The interfaces must be up. If no block is free, all servers get
-        smaller blocks, and this start is refused: two sessions could get the same address until all servers
-        have read their new settings and current sign-ons have finished. Raises SourceUnavailable, and
-        SourceRefused if the start is refused or no block is free."""
+        smaller blocks, and the start is refused. The reason is that two sessions could get the same address
+        until all servers have read their new settings and all current sign-ons have finished. Raises
+        SourceUnavailable if systemd does not reply or the core has no configuration yet. Raises SourceRefused
+        if the start is refused, or if no block is free even with smaller blocks."""
         with self._lock, _convert_errors():
             if self._configuration is None:
                 raise SourceUnavailable("the core has no configuration yet")
@@ -264,9 +265,9 @@ class PppoeServers(SourceDaemon):
             self._systemd.start(*map(_name_unit, interfaces))
 
     def stop(self, interface: str) -> None:
-        """Stop the server of an interface with all its processes. Its sessions end, and its block becomes
-        free. Raises SourceUnavailable if systemd does not reply, and SourceRefused if the server cannot be
-        stopped."""
+        """Stop the server of an interface with all its processes. The sessions of the server end, and the
+        block of the server becomes free. Raises SourceUnavailable if systemd does not reply, and
+        SourceRefused if the server cannot be stopped."""
         with self._lock, _convert_errors():
             self._stop(self._systemd, [interface])
 
@@ -303,8 +304,8 @@ class PppoeServers(SourceDaemon):
 
     @contextmanager
     def _hold_lock(self, seconds: float) -> Iterator[None]:
-        """Hold the lock for a commit. Raises StepFailed if the source does not release the lock within
-        `seconds`, because systemd does not reply."""
+        """Hold the lock of this object in a `with` block, for a commit. Raises StepFailed if another thread
+        does not release the lock within `seconds`, for example because systemd does not reply."""
         if not self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
             raise StepFailed(_CONFIGURE_STEP, f"another change to it did not end within {seconds:.3g} s")
         try:
@@ -321,8 +322,8 @@ class PppoeServers(SourceDaemon):
         return self._settings
 
     def _rewrite(self, interface: str, settings: PppoeSettings) -> None:
-        """Write new settings of a server that may be running. `_reload` makes the server read the
-        settings."""
+        """Write new settings of a server that may be running. The server reads the new settings at the next
+        `_reload`."""
         if not self._to_reload:
             # A core that is killed before the reload leaves the reload to the next one.
             self._files.place(_RELOAD_NOTE, "")
@@ -355,8 +356,9 @@ class PppoeServers(SourceDaemon):
 def _assign_blocks(
     configuration: Configuration, current_settings: _Settings, max_block_size: int = MAX_BLOCK_SIZE
 ) -> dict[str, PppoeSettings | None]:
-    """Return the new settings of each interface in `known`; None for an interface without a free block. An
-    interface keeps its block if possible. A block has at most `block` addresses."""
+    """Return the new settings of each interface in `current_settings`, or None for an interface without a
+    free block. An interface keeps its current block if possible. A block has at most `max_block_size`
+    addresses."""
     shared = SharedRange.of(configuration, len(current_settings), max_block_size)
     blocks = {
         name: settings.first
@@ -376,7 +378,8 @@ def _assign_blocks(
 
 @contextmanager
 def _convert_errors() -> Iterator[None]:
-    """Convert errors of systemd and of the disk to SourceUnavailable or SourceRefused."""
+    """Convert the errors in a `with` block: SystemdUnreachable becomes SourceUnavailable, and any other
+    StepFailed becomes SourceRefused."""
     try:
         yield
     except SystemdUnreachable as error:
@@ -386,16 +389,16 @@ def _convert_errors() -> Iterator[None]:
 
 
 class _Process(NamedTuple):
-    """Process of pppd. `start` is the start time in clock ticks since boot: another process may get the same
-    id later, but not with the same start time."""
+    """Process of pppd. `start` is the start time in clock ticks since boot. The start time distinguishes the
+    process from a later process with the same id."""
 
     pid: int
     start: int
 
 
 class PppoeServerSource(Source):
-    """Source of the sessions of all pppoe-servers. `records` is the folder of the hook's records. A pppd
-    process that connects again continues the same session."""
+    """Source of the sessions of all pppoe-servers. `records` is the folder of the records that the hook of
+    pppd writes. If a pppd process connects again, the session continues."""
 
     name = PppoeServers.name
 
@@ -443,8 +446,9 @@ class PppoeServerSource(Source):
             return list(self._known.values())
 
     def terminate(self, session: SourceSession) -> None:
-        """Terminate PPP gracefully at the first request. A second request within a minute kills pppd. Raises
-        SourceRefused if the core cannot signal pppd, such as without CAP_KILL."""
+        """Request the end of a session. The first request terminates PPP gracefully. A second request within
+        a minute kills pppd. Raises SourceRefused if the core cannot signal pppd, for example because the core
+        lacks CAP_KILL."""
         process = self._parse_key(session.key)
         if process is None:
             return
@@ -475,8 +479,10 @@ class PppoeServerSource(Source):
             self._servers.stop(interface)
 
     def read_ends(self, keys: Sequence[str]) -> Mapping[str, SourceEnd]:
-        """Return the reasons from the log of pppd, or `unknown` if the log cannot be read. The traffic comes
-        from the record of the hook, or else from the log of pppd. The traffic is None if pppd was killed."""
+        """Return the ends of sessions by key. The reason comes from the log of pppd. If the log has no reason
+        or cannot be read, the reason is `admin_disconnect` if the end of the session was requested in the
+        last minute, and `unknown` otherwise. The traffic comes from the record of the hook, or else from the
+        log of pppd. The traffic is None if neither has the traffic, for example after pppd was killed."""
         processes = {key: process for key in keys if (process := self._parse_key(key)) is not None}
         lines = self._read_log(list(processes.values()))
         return {
@@ -497,7 +503,8 @@ class PppoeServerSource(Source):
         return f"{self._clock.boot_id[:_BOOT_ID_CHARACTERS]}-{process.pid}-{process.start}"
 
     def _parse_key(self, key: str) -> _Process | None:
-        """Return the process of a session, or None if the session belongs to an earlier boot."""
+        """Return the process of the session with the key `key`. Return None if the session belongs to an
+        earlier boot."""
         parts = _KEY_PATTERN.fullmatch(key)
         if parts is None or parts[1] != self._clock.boot_id[:_BOOT_ID_CHARACTERS]:
             return None
@@ -522,7 +529,7 @@ class PppoeServerSource(Source):
             return None
 
     def _read_log(self, processes: Sequence[_Process]) -> Mapping[int, Sequence[str]]:
-        """Return the log lines of processes by process id. A process whose lines cannot be read is left
+        """Return the log lines of each process by process id. A process whose lines cannot be read is left
         out."""
         lines: dict[int, Sequence[str]] = {}
         if self._clock.steady() < self._log_from:
@@ -554,8 +561,8 @@ class PppoeServerSource(Source):
         return None if stat is None else parse_start(stat)
 
     def _read_access(self, process: _Process) -> PppoeAccess | None:
-        """Return the access of a process, or None if the process is ending: an ending process has an empty
-        command line before its `stat` shows the end."""
+        """Return the access interface and MAC address of a process. Return None if the process is ending: an
+        ending process has an empty command line before its `stat` shows the end."""
         command = self._read_proc(process.pid, "cmdline")
         return parse_access(command) if command else None
 
@@ -567,8 +574,9 @@ class PppoeServerSource(Source):
             return None
 
     def _read_record(self, process: _Process, family: str) -> tuple[PppdRecord, int]:
-        """Return the record of an address family (`ip` or `ipv6`), and the epoch second in which the record
-        was written."""
+        """Return the record of a process for an address family (`ip` or `ipv6`), and the epoch second in
+        which the record was written. Raises FileNotFoundError if there is no such record, and
+        UnreadableRecord if the record is invalid."""
         with (self._records / f"{process.pid}-{process.start}.{family}").open("rb") as file:
             return parse_record(file.read()), int(os.fstat(file.fileno()).st_mtime)
 

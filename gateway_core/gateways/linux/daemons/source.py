@@ -31,21 +31,22 @@ START_JITTER_SECONDS = 30
 
 
 class SourceUnavailable(GatewayApiError):
-    """Failure to get a reply of the daemon: no connection, or no complete and valid reply in time. The text
-    is for the log, and contains nothing that a subscriber sent."""
+    """Failure to get a reply from the daemon: no connection, or no complete and valid reply in time. The
+    error text is for the log, and contains nothing that a subscriber sent."""
 
 
 class SourceNotRunning(SourceUnavailable):
-    """Failure to connect: nothing listens at the address of the daemon."""
+    """Failure to connect to the daemon, because no process listens at the daemon's address."""
 
 
 class SourceRefused(GatewayApiError):
-    """Refusal of a request by the daemon or by this machine. The text is for the log, and contains nothing
-    that a subscriber sent."""
+    """Refusal of a request by the daemon or by this machine. The error text is for the log, and contains
+    nothing that a subscriber sent."""
 
 
 class SourceSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Session that is up, as listed by its source. A source may leave the fields with a default unset."""
+    """Session that is up, as listed by its source. A source may leave the optional fields at their default
+    values."""
 
     #: The id of the source. No other session of the source ever has this id.
     key: str
@@ -80,8 +81,9 @@ PrefixOf: TypeAlias = Callable[[str | None], IPv6Network | None]
 
 
 def add_prefix(session: SourceSession, prefix_of: PrefixOf) -> SourceSession:
-    """Return a copy of the session with its IPv6 /64 prefix and the gateway's address in the prefix. Return
-    the same session if `prefix_of` has no prefix for its IPv4 address."""
+    """Return a copy of a session with the IPv6 /64 of the session, and with the gateway's address in this
+    /64. `prefix_of` returns the /64 for the IPv4 address of the session. If there is no such /64, return the
+    session unchanged."""
     prefix = prefix_of(session.ip_address)
     if prefix is None:
         return session
@@ -89,8 +91,8 @@ def add_prefix(session: SourceSession, prefix_of: PrefixOf) -> SourceSession:
 
 
 class SourceTraffic(msgspec.Struct, frozen=True):
-    """Byte counters of a session, modulo 2**32 because pppd 2.4.9 counts with 32 bits. `bytes_in` are bytes
-    received from the subscriber (RFC 2866 section 5.3)."""
+    """Byte counters of a session. The counters are modulo 2**32, because pppd 2.4.9 counts with 32 bits.
+    `bytes_in` is the number of bytes received from the subscriber (RFC 2866 section 5.3)."""
 
     bytes_in: int
     bytes_out: int
@@ -106,8 +108,8 @@ class SourceEnd(msgspec.Struct, frozen=True):
 
 
 class SourceFailure(msgspec.Struct, frozen=True):
-    """Failed sign-on. `at` is in epoch seconds, and `reason` is a reason of FailedSignOn. `username` is None
-    if the subscriber sent no user name."""
+    """Failed sign-on. `at` is in epoch seconds. `reason` is a reason of FailedSignOn. `username` is None if
+    the subscriber sent no user name."""
 
     at: float
     reason: str
@@ -121,9 +123,9 @@ NO_SESSIONS: Mapping[str, SourceSession] = MappingProxyType({})
 
 
 class Source(Protocol):
-    """Source of sessions: one daemon. Thread-safe. Every call ends within a time limit of the source, and
-    raises SourceUnavailable if the daemon does not reply. `terminate`, `serve` and `release` also raise
-    SourceRefused."""
+    """Source of sessions: one daemon. Thread-safe. Every call ends within a time limit that the source sets,
+    and raises SourceUnavailable if the daemon does not reply. `terminate`, `serve` and `release` also raise
+    SourceRefused if the daemon or the machine refuses the request."""
 
     #: Unique in the gateway: `accel-ppp`.
     name: str
@@ -131,17 +133,19 @@ class Source(Protocol):
     def list_sessions(self, former: Mapping[str, SourceSession] = NO_SESSIONS) -> Sequence[SourceSession]:
         """Return all sessions that are up, in any order. Sessions that are starting or ending are left out.
         An unchanged session is the same object as in the previous call. `former` has the sessions of the
-        previous list by key: if only the key of a session can be read, the session is taken from `former`."""
+        previous call by key: if only the key of a session can be read, the session with this key is taken
+        from `former`."""
 
     def terminate(self, session: SourceSession) -> None:
         """Request the end of a session, and return without waiting for the end. Do nothing if the session has
-        already ended. A second request for the same session uses a harder method, if the daemon has one."""
+        already ended. A second request for the same session uses a harder method if the daemon has such a
+        method."""
 
     def serve(self, interfaces: Sequence[str], type: SessionType) -> None:
-        """Accept sessions of a type on interfaces. The interfaces must be up; an interface may be served
-        already. After an error, some of the interfaces may be served. If an interface was removed without
-        `release` and created again, call `release` first, because the daemon still has sockets of the removed
-        interface."""
+        """Accept sessions of the type `type` on interfaces. The interfaces must be up. An interface may
+        already be served. After an error, some of the interfaces may be served. If an interface was removed
+        without a call of `release` and created again, call `release` first, because the daemon still has
+        sockets of the removed interface."""
 
     def release(self, interface: str) -> None:
         """End the service and all sessions on an interface. Call this method before the interface is removed.
@@ -152,8 +156,8 @@ class Source(Protocol):
         more time than a call for one session."""
 
     def find_concern(self) -> str | None:
-        """Return a health warning about the sessions of the last list, such as a slow mode of service, or
-        None. The warning is a sentence without a full stop."""
+        """Return a health warning about the sessions of the last `list_sessions`, such as a slow mode of
+        service. Return None if there is no warning. The warning is a sentence without a full stop."""
         return None
 
 
@@ -168,11 +172,11 @@ class FailureSource(Protocol):
 
 
 class RadiusClient(Protocol):
-    """RADIUS client: a daemon that sends requests to a RADIUS server."""
+    """RADIUS client of a daemon. The daemon sends requests to a RADIUS server."""
 
     def read_state(self) -> tuple[DependencyState, str]:
-        """Return the state of the RADIUS server, and a sentence that explains the state. The call has a time
-        limit."""
+        """Return the state of the RADIUS server, and a sentence that explains the state. The call ends within
+        a time limit."""
 
 
 class Terminations:
@@ -190,14 +194,15 @@ class Terminations:
         return requested_at is not None and self._clock.steady() - requested_at < _MAX_REQUEST_AGE_SECONDS
 
     def find_reason(self, key: str, default_reason: str = UNKNOWN) -> str:
-        """Return ADMIN_DISCONNECT if the end of the session was requested, or else the reason
-        `default_reason`."""
+        """Return ADMIN_DISCONNECT if the end of the session with the key `key` was requested within the last
+        minute. Return `default_reason` otherwise."""
         return ADMIN_DISCONNECT if key in self else default_reason
 
     @contextmanager
     def record(self, *keys: str) -> Iterator[None]:
-        """Record the requested ends of sessions, before the `with` block sends the requests: another thread
-        may see the end of a session before the block returns. If the block fails, the record is undone."""
+        """Record the requested ends of sessions before the `with` block sends the requests, because another
+        thread may see the end of a session before the block returns. If the block fails, the record is
+        undone."""
         now = self._clock.steady()
         with self._lock:
             earlier_requests = {

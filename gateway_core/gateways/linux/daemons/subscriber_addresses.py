@@ -70,22 +70,23 @@ class SharedRange:
         return self.network[1] < address < self.network.broadcast_address
 
     def has_address(self, address: IPv4Address, type: SessionType) -> bool:
-        """Return True if the address belongs to the share of a session type. No session of the other type
-        gets such an address."""
+        """Return True if `address` belongs to the share of the session type `type`. Sessions of the other
+        type never get such an address."""
         first, last = self.dhcp_range
         if type is SessionType.DHCP:
             return first <= address <= last and address not in self.fixed_addresses
         return self.network[1] < address < first or address in self.fixed_addresses
 
     def has_block(self, first: IPv4Address) -> bool:
-        """Return True if a block for a VLAN may begin at an address, and contains no fixed address."""
+        """Return True if a block for a VLAN may begin at the address `first`. Return False if the block would
+        contain a fixed address."""
         place = self._get_offset(first)
         fits = place % self.block_size == 0 and MAX_BLOCK_SIZE <= place <= self._half_size - self.block_size
         return fits and not any(first + offset in self.fixed_addresses for offset in range(self.block_size))
 
     def find_free_block(self, used_blocks: Container[IPv4Address]) -> IPv4Address | None:
-        """Return the first address of the lowest free block, or None if no block is free. `used_blocks` has
-        the first addresses of the blocks in use."""
+        """Return the first address of the lowest free block, or None if no block is free. `used_blocks`
+        contains the first address of each block in use."""
         start = self.network.network_address
         blocks = (start + place for place in range(MAX_BLOCK_SIZE, self._half_size, self.block_size))
         return next((first for first in blocks if first not in used_blocks and self.has_block(first)), None)
@@ -99,7 +100,7 @@ class SharedRange:
 
 
 class SessionPrefixes:
-    """IPv6 prefixes of sessions, as a function of their IPv4 addresses. Thread-safe."""
+    """IPv6 prefixes of sessions. The IPv4 address of a session determines its prefix. Thread-safe."""
 
     def __init__(self) -> None:
         #: The source range, and the half of the IPv6 range for its sessions.
@@ -118,7 +119,8 @@ class SessionPrefixes:
         return restore
 
     def __call__(self, address: str | None) -> IPv6Network | None:
-        """Return the /64 of the session with an IPv4 address, or None."""
+        """Return the /64 of the session with the IPv4 address `address`. Return None if the address has no
+        /64."""
         networks = self._networks
         if networks is None or address is None or (parsed := IPv4Address(address)) not in networks[0]:
             return None

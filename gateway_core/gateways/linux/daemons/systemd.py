@@ -14,16 +14,17 @@ _MAX_UNITS_PER_CALL = 100
 
 
 class UnitFailed(StepFailed):
-    """Failure of a systemd call, with systemd's own reason."""
+    """Failure of a systemd call, with the reason that systemd gives."""
 
 
 class SystemdUnreachable(UnitFailed):
-    """Failure of `systemctl` to reply. The state of the units is unknown."""
+    """Failure of `systemctl` to reply. The state of the units is then unknown."""
 
 
 class Systemd:
     """Manager of the machine's systemd units. `seconds` is the time limit of one call, and `limit` is the
-    time limit of all calls together. Thread-safe. All methods except `is_active` raise UnitFailed."""
+    time limit of all calls together. Thread-safe. All methods except `is_active` raise UnitFailed if systemd
+    refuses the call or does not reply."""
 
     def __init__(
         self, systemctl: Sequence[str] = ("systemctl",), seconds: float = 30.0, limit: TimeLimit = NO_LIMIT
@@ -33,23 +34,24 @@ class Systemd:
         self._limit = limit
 
     def with_limit(self, limit: TimeLimit) -> "Systemd":
-        """Return a manager whose calls together end within a time limit."""
+        """Return a manager of the same units whose calls, all together, end within `limit`."""
         return Systemd(self._systemctl, self._seconds, limit)
 
     def start(self, *units: str) -> None:
-        """Start units, and return when all units run, as their unit types define. A running unit stays as it
-        is. A call for several units takes little more time than a call for one unit."""
+        """Start units, and return when all units run. The type of a unit defines when the unit runs. A unit
+        that already runs stays as it is. A call for several units takes little more time than a call for one
+        unit."""
         self._execute("start", units)
 
     def stop(self, *units: str) -> None:
-        """Stop units, and return when all their processes have ended."""
+        """Stop units, and return when all processes of the units have ended."""
         self._execute("stop", units)
 
     def restart(self, unit: str) -> None:
         self._execute("restart", [unit])
 
     def reload_running(self, *units: str) -> None:
-        """Reload the running units among `units`."""
+        """Reload the units that run, and ignore all other units in `units`."""
         self._execute("reload", units, "try-reload-or-restart")
 
     def is_active(self, unit: str) -> bool:
@@ -81,14 +83,15 @@ class Systemd:
 
 
 def name_instance(template: str, name: str) -> str:
-    """Return the unit name of an instance of a template, such as `gateway-pppoe@trunk0.300.service`. The
-    instance name is escaped (systemd.unit(5), "String Escaping for Inclusion in Unit Names")."""
+    """Return the unit name of the instance `name` of a template unit, such as
+    `gateway-pppoe@trunk0.300.service`. The instance name is escaped (systemd.unit(5), "String Escaping for
+    Inclusion in Unit Names")."""
     escaped = re.sub(rb"^\.|[^A-Za-z0-9:_./]", lambda found: b"\\x%02x" % found[0][0], name.encode())
     return template.replace("@.", f"@{escaped.replace(b'/', b'-').decode()}.", 1)
 
 
 def _find_reason(ended: ProgramResult) -> str:
-    """Return the reason for a failed `systemctl`: the first line of its error output. Further lines are only
-    advice."""
+    """Return the reason for a failed `systemctl`: the first line of the error output. The further lines
+    contain only advice."""
     lines = [line.strip() for line in ended.errors.decode("ascii", "replace").splitlines() if line.strip()]
     return re.sub(r"[^ -~]+", "?", lines[0])[:200] if lines else f"systemctl ended with {ended.status}"
