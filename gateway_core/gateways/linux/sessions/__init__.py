@@ -1,1 +1,1 @@
-"""The sessions of the Linux gateway, from their sources to the disk."""
+"""Sessions of the Linux gateway: polls of the sources, the table of sessions, and the store on disk."""

@@ -126,8 +126,8 @@ def _make_address_rules(running: Configuration, wanted: Configuration) -> Iterab
 
 
 def _make_prefix_rules(running: Configuration, wanted: Configuration) -> Iterable[EndRule]:
-    """Yield the rule for the IPv6 prefixes of accel-ppp. Sessions of other sources get a new prefix at the
-    commit and do not end."""
+    """Yield the rule for the IPv6 prefixes of accel-ppp. Sessions of other sources do not end, because the
+    commit gives these sessions a new prefix."""
     before, after = running.subscribers.ipv6_networks, wanted.subscribers.ipv6_networks
     if before == after:
         return
@@ -144,7 +144,8 @@ def _make_prefix_rules(running: Configuration, wanted: Configuration) -> Iterabl
 
 
 def _list_shared_ranges(configuration: Configuration) -> list[SharedRange]:
-    """Return the source range, followed by the former source range if it is served until the confirmation."""
+    """Return the source range, followed by the former source range if the former range is still served until
+    the confirmation of a commit."""
     current_range, former_network = SharedRange.of(configuration), get_former_range(configuration)
     return (
         [current_range]
@@ -166,14 +167,14 @@ def _is_part_of(prefix: IPv6Network, networks: Iterable[IPv6Network]) -> bool:
 
 
 class PendingCommit(NamedTuple):
-    """Commit whose sessions have not all ended: the ids of these sessions, and the configuration before the
+    """Commit that must still end sessions: the ids of the sessions to end, and the configuration before the
     commit."""
 
     session_ids: tuple[int, ...]
     former: Configuration
 
     def drop_ended(self, sessions: Iterable[LinuxSession], running: Configuration) -> Self:
-        """Return the commit without the sessions that have ended or can go on with the running
+        """Return a copy of the commit without the sessions that have ended or that can go on with the running
         configuration."""
         ids = frozenset(self.session_ids)
         remaining_sessions = [session for session in sessions if session.id in ids]
@@ -192,7 +193,8 @@ class _StoredCommit(Record, frozen=True):
 
 
 class PendingCommits:
-    """Store of the pending `commits`, in a file of a folder that only one process uses. Not thread-safe.
+    """Store of the pending `commits`, in a file in `folder`. Only one process may use the folder. Not
+    thread-safe.
 
     `running` is the running configuration at the start.
     """
@@ -202,8 +204,8 @@ class PendingCommits:
         self.commits: Sequence[PendingCommit] = self._load(running)
 
     def replace(self, commits: Iterable[PendingCommit]) -> None:
-        """Replace the stored commits by the `commits` that still have sessions to end. Raises StepFailed: the
-        file then contains either the old or the new commits."""
+        """Replace the stored commits by `commits`, without the commits that have no session to end. Raises
+        StepFailed if the disk fails; the file then contains either the old or the new commits."""
         remaining_commits = [commit for commit in commits if commit.session_ids]
         if remaining_commits == self.commits:
             return
@@ -240,7 +242,7 @@ def _to_stored(commit: PendingCommit) -> _StoredCommit:
 
 
 def _from_stored(entry: Any, running: Configuration) -> PendingCommit:
-    """Parse an entry of the file into a commit. Raises UnreadableEntry."""
+    """Parse an entry of the file into a commit. Raises UnreadableEntry if the entry is malformed."""
     try:
         stored_commit = msgspec.convert(entry, _StoredCommit)
         sections = {

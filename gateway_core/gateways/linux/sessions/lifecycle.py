@@ -74,7 +74,8 @@ class Lifecycle:
     """Lifecycle of the sessions of all sources, in the table `sessions`. Sessions restored at the start are
     stale.
 
-    Thread-safe, but only one thread at a time may change the sessions of one source. Raises StepFailed.
+    Thread-safe, but only one thread at a time may change the sessions of one source. Raises StepFailed if the
+    stored sessions cannot be read.
     """
 
     def __init__(
@@ -103,7 +104,8 @@ class Lifecycle:
         self._end_sessions_of_former_boots()
 
     def list_sessions_of(self, source: str) -> dict[str, SourceSession]:
-        """Return the sessions of a source as the source last listed them, by the source's own keys."""
+        """Return the sessions of a source, as listed by the source at the last successful poll. The keys of
+        the map are the source's own names of the sessions."""
         with self.sessions.lock:
             return {
                 session.key.name: session.record.listed
@@ -117,7 +119,7 @@ class Lifecycle:
             self._end(dict.fromkeys(keys, SourceEnd()))
 
     def start(self, new_sessions: Mapping[SessionKey, SourceSession]) -> bool:
-        """Start sessions. Return False if the disk failed: then no session was started."""
+        """Start sessions. Return False if the disk failed; no session was then started."""
         records = {key: self._make_record(source_session) for key, source_session in new_sessions.items()}
         with self._lock:
             # Ids are released first: otherwise a key that returns would get its old id.
@@ -144,14 +146,15 @@ class Lifecycle:
         return True
 
     def end(self, keys: Sequence[SessionKey], explain_ends: ExplainEnds) -> None:
-        """End sessions of one source. `explain_ends` returns the reasons and the traffic."""
+        """End sessions of one source. `explain_ends` returns the reason and the traffic of each end, by the
+        source's own names of the sessions."""
         for first in range(0, len(keys), _MAX_ENDS_PER_CALL):
             batch = keys[first : first + _MAX_ENDS_PER_CALL]
             end_of_name = explain_ends([key.name for key in batch])
             self._end({key: end_of_name[key.name] for key in batch})
 
     def follow(self, changed_sessions: Mapping[SessionKey, SourceSession]) -> None:
-        """Update sessions by the latest data of their source, without an event."""
+        """Update sessions with the latest data of the source. No event is added to the journal."""
         with self._lock:
             updated_sessions = []
             for key, source_session in changed_sessions.items():
@@ -172,7 +175,7 @@ class Lifecycle:
         self, id: int, down_bps: int, up_bps: int, expiry: Expiry | None = None
     ) -> tuple[LinuxSession, LinuxSession] | None:
         """Change the rates of a session in the table and on disk. Return the session before and after the
-        change; None for an unknown id. Raises StepFailed: then nothing is changed."""
+        change; None for an unknown id. Raises StepFailed if the disk fails; the rates then stay unchanged."""
         with self._lock:
             before = self.sessions.get(id)
             if before is None:
@@ -188,8 +191,8 @@ class Lifecycle:
             return before, after
 
     def set_state(self, keys: Iterable[SessionKey], state: SessionState) -> None:
-        """Set the state of sessions. Sessions that become active are announced if they were not announced
-        before."""
+        """Set the state of sessions. A session that becomes active is announced with session_up, unless the
+        session was announced before."""
         with self._lock:
             with self.sessions.lock:
                 known_sessions = [self.sessions.get(self._ids[key]) for key in keys]
@@ -202,7 +205,7 @@ class Lifecycle:
                 self.write_unsaved()
 
     def configure(self, cgnat: Cgnat) -> None:
-        """Apply a new CGNAT configuration to all sessions."""
+        """Apply a new CGNAT configuration to all sessions, which may change the steering of a session."""
         with self._lock:
             with self.sessions.lock:
                 before = self.sessions.all()
@@ -214,7 +217,7 @@ class Lifecycle:
 
     @contextmanager
     def collect_ends(self, ids: Set[int], ends: dict[int, SessionEnd]) -> Iterator[None]:
-        """Collect the ends of the sessions with these ids in `ends` during the block, by id."""
+        """During the block, add the end of each session in `ids` to the map `ends`, by id."""
         collector = ids, ends
         with self._lock:
             self._end_collectors.append(collector)
@@ -225,7 +228,8 @@ class Lifecycle:
                 self._end_collectors = [each for each in self._end_collectors if each is not collector]
 
     def block_changes(self) -> AbstractContextManager[object]:
-        """Return a context manager. In its block, no other thread can start, end or change sessions."""
+        """Return a context manager. Inside the block of the context manager, no other thread can start, end
+        or change sessions."""
         return self._lock
 
     def write_unsaved(self) -> bool:
@@ -269,7 +273,8 @@ class Lifecycle:
         self._unsaved_released |= stored_sessions.keys() - self._ids.keys()
 
     def _restore_session(self, item: tuple[SessionKey, StoredSession]) -> LinuxSession:
-        """Return a stored session, in the state STALE. Raises UnreadableEntry."""
+        """Return a stored session, in the state STALE. Raises UnreadableEntry if the record of the session is
+        unreadable."""
         key, row = item
         try:
             record = _record_decoder.decode(row.record)
@@ -320,7 +325,8 @@ class Lifecycle:
             self._unsaved_announced.add(session.key)
 
     def _end(self, end_of_key: Mapping[SessionKey, SourceEnd], ended_at: float | None = None) -> None:
-        """End sessions, with the current time, or with the time `ended_at` in epoch seconds."""
+        """End sessions. The time of the end is `ended_at` in epoch seconds, or the current time if `ended_at`
+        is None."""
         with self._lock:
             with self.sessions.lock:
                 ended_sessions = [self.sessions.remove(self._ids.pop(key)) for key in end_of_key]

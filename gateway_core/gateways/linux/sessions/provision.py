@@ -1,5 +1,5 @@
-"""Provision of sessions: their terms from the configuration, the counters of their devices, and the desired
-state of the kernel for them."""
+"""Provision of sessions: the terms from the configuration, the counters of the sessions' devices, and the
+desired state of the kernel."""
 
 import logging
 import threading
@@ -33,7 +33,8 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceCounters:
-    """Counters of devices, and the traffic of the sessions on the devices. Thread-safe. Raises KernelError.
+    """Counters of devices, and the traffic of the sessions on the devices. Thread-safe. Methods that read
+    counters raise KernelError if the kernel refuses the query.
 
     Bytes received on a device are the subscriber's upload.
     """
@@ -47,9 +48,9 @@ class DeviceCounters:
     def sweep(self, sessions: Iterable[LinuxSession]) -> None:
         """Read the counters of all devices.
 
-        The last counters of a deleted device are kept while a session uses the device: while the source does
-        not reply, the session may end long after the device. The last counters of a session's own device are
-        also kept when a new device, of a future session, has the same name.
+        The last counters of a deleted device are kept while a session uses the device, because the session
+        may end long after the device if the source does not reply. The last counters of a session's own
+        device are also kept when a new device, of a future session, has the same name.
         """
         current_entries = self._reader.read_statistics()
         with self._lock:
@@ -73,8 +74,9 @@ class DeviceCounters:
                 self._sweep_entries.pop(device, None)
 
     def read(self, device: str, *, is_own: bool = False) -> Counters:
-        """Return the current counters of a device. Return the counters of the last sweep for a deleted
-        device, and with `is_own` (a session's own device) also if another device has the name now."""
+        """Return the current counters of a device. If the device was deleted, return the counters of the last
+        sweep. `is_own` is True for a device that only one session uses: then a new device with the same name
+        does not count as this device."""
         try:
             link = self._reader.find_link(device)
         except NoDevice:
@@ -87,7 +89,7 @@ class DeviceCounters:
         return session.count_traffic(self.read(session.interface, is_own=session.has_own_device))
 
     def get_swept_traffic(self, session: LinuxSession) -> Counters:
-        """Return the traffic of a session at the last sweep that found its device."""
+        """Return the traffic of a session at the last sweep that found the session's device."""
         return session.count_traffic(self._get_swept_counters(session.interface))
 
     def _get_swept_counters(self, device: str) -> Counters:
@@ -105,10 +107,12 @@ def _to_counters(stats: InterfaceStats) -> Counters:
 
 
 class Provision:
-    """Provision of the tracker's sessions: their terms, and the desired state of the kernel. Thread-safe.
+    """Provision of the tracker's sessions: the terms of each session, and the desired state of the kernel.
+    Thread-safe.
 
-    No method raises an error or calls the tracker. Methods that return None return at once, and are called in
-    the order of the changes. `changes` is called with the ids of added, changed and removed sessions.
+    No method raises an error or calls the tracker. Methods without a return value return at once, and are
+    called in the order in which sessions change. `changes` is called with the ids of added, changed and
+    removed sessions.
     """
 
     def __init__(self, configuration: Configuration, counters: DeviceCounters) -> None:
@@ -120,7 +124,7 @@ class Provision:
         self._wanted_sessions: Mapping[int, WantedSession] = {}
 
     def configure(self, configuration: Configuration) -> None:
-        """Use the terms of another configuration for new sessions."""
+        """Use the terms of a new configuration for later sessions."""
         self._qos_section = configuration.qos
         self._profiles = VlanProfiles(configuration.demux)
         self._gateway = str(configuration.cgnat.subscriber_gateway)
@@ -133,8 +137,8 @@ class Provision:
         return self._wanted_sessions
 
     def make_terms(self, source_session: SourceSession) -> SessionTerms:
-        """Return the terms of a new session, determined by its access interface. On a VLAN without a VLAN
-        profile of the session's type, the number of tags determines the overhead profile."""
+        """Return the terms of a new session. The access interface determines the terms. On a VLAN without a
+        VLAN profile of the session's type, the number of tags determines the overhead profile."""
         vlan = AccessVlan.parse(source_session.access_interface, self.trunks)
         profile = None if vlan is None else self._profiles.find(vlan)
         outer_vlan_id = None if vlan is None else vlan.outer_vlan_id
@@ -165,8 +169,8 @@ class Provision:
             return NO_COUNTERS
 
     def find_traffic(self, session: LinuxSession, source_traffic: SourceTraffic | None) -> Counters:
-        """Return the traffic of an ended session, from the last sweep and, if not None, from the counters of
-        the source in `source_traffic`."""
+        """Return the traffic of an ended session, from the counters of the last sweep. If the source has
+        reported the `source_traffic`, add the bytes after that sweep."""
         swept_traffic = self._counters.get_swept_traffic(session)
         if source_traffic is None:
             return swept_traffic
@@ -203,9 +207,9 @@ class Provision:
 
 def _add_since_sweep(swept_bytes: int, source_bytes: int) -> int:
     """Return the byte counter at the end of a session. `swept_bytes` is the counter at the last sweep, and
-    `source_bytes` the lower 32 bits of the source's counter. The source's counter may be lower than
-    `swept_bytes`, because pppd counts from IPCP on and the device from LCP on; then return `swept_bytes`. It
-    is never 2 GiB higher."""
+    `source_bytes` is the lower 32 bits of the source's counter. The source's counter may be lower than
+    `swept_bytes`, because pppd counts from IPCP on and the device from LCP on; then return `swept_bytes`. The
+    source's counter is never 2 GiB higher than `swept_bytes`."""
     difference = (source_bytes - swept_bytes) % _SOURCE_COUNTER_MODULUS
     return swept_bytes + difference if difference < _SOURCE_COUNTER_MODULUS // 2 else swept_bytes
 

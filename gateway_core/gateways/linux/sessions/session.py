@@ -1,4 +1,4 @@
-"""Session of the Linux gateway: the data that its source lists, and the terms from the configuration."""
+"""Session of the Linux gateway: the data that the source lists, and the terms from the configuration."""
 
 from msgspec.structs import astuple, replace
 
@@ -13,7 +13,8 @@ NO_COUNTERS = Counters(0, 0, 0, 0)
 
 
 class SessionTerms(Record, frozen=True):
-    """Terms of a session, for a new session from the configuration. Rates are in bits per second."""
+    """Terms of a session. The terms of a new session are taken from the configuration. Rates are in bits per
+    second."""
 
     gateway: str | None
     overhead_profile: str
@@ -28,7 +29,7 @@ class SessionRecord(Record, frozen=True):
 
     `terms` contains the rates in force; temporary rates are in force until `expiry`. `baseline` contains the
     counters of the session's device at the start of the session. `boot_id` identifies the boot of the machine
-    in which the session started; None in a record of an older version.
+    in which the session started; `boot_id` is None in a record of an older version.
     """
 
     listed: SourceSession
@@ -50,8 +51,9 @@ class SessionRecord(Record, frozen=True):
         return cls(source_session, replace(terms, **rates), baseline, boot_id=boot_id)
 
     def follow(self, source_session: SourceSession) -> "SessionRecord":
-        """Return the record updated by the latest data of the source; the same object if nothing changed. The
-        last change of a rate is in force, whether an operator or the source made the change."""
+        """Return the record updated by the latest data of the source; return the same object if nothing
+        changed. The latest change of a rate is in force, whether an operator or the source made the
+        change."""
         before, terms = self.listed, self.terms
         if abs(source_session.started_at - before.started_at) <= START_JITTER_SECONDS:
             source_session = replace(source_session, started_at=before.started_at)
@@ -78,7 +80,7 @@ _RATE_FIELDS = ("rate_down", "rate_up")
 
 
 class LinuxSession(Session, frozen=True, kw_only=True):
-    """Session of the Linux gateway, with its key and its record on disk."""
+    """Session of the Linux gateway, with the key and the record of the session on disk."""
 
     key: SessionKey
     record: SessionRecord
@@ -87,8 +89,8 @@ class LinuxSession(Session, frozen=True, kw_only=True):
     def of(
         cls, id: int, key: SessionKey, record: SessionRecord, state: SessionState, steering: tuple[bool, bool]
     ) -> "LinuxSession":
-        """Return the session of a record. `steering` is the result of `SessionTable.compute_steering` for the
-        address of the session."""
+        """Return the session that a record describes. `steering` is the result of
+        `SessionTable.compute_steering` for the address of the session."""
         source_session, terms = record.listed, record.terms
         vrf_steered, shared_address = steering
         return cls(
@@ -112,8 +114,8 @@ class LinuxSession(Session, frozen=True, kw_only=True):
         return self.interface != self.access_interface
 
     def count_traffic(self, device_counters: Counters) -> Counters:
-        """Return the traffic of the session, computed from the counters of its device. Counters below the
-        baseline mean that the device was recreated: then the baseline is not subtracted."""
+        """Return the traffic of the session, computed from the counters of its device. If a counter is below
+        the baseline, the device was recreated, and the baseline is not subtracted."""
         before = self.record.baseline
         since = Counters(
             device_counters.bytes_in - before.bytes_in,

@@ -4,9 +4,9 @@ and no id is used twice.
 sessions.sqlite              the sessions, and the next id
 session-ids-below-2000000    an empty file: all ids that were ever assigned are below this number
 
-The second file is for the case that the database is damaged: the ids of the new database start at the number
-in the file's name. An empty file has no content that could be damaged, and the name changes once in a million
-ids. A timestamp would be no safe bound, because the clock may be wrong by years.
+The second file is used if the database is damaged: the ids of the new database start at the number in the
+file's name. An empty file has no content that could be damaged, and the name changes once in a million ids. A
+timestamp would be no safe bound, because the clock may be wrong by years.
 """
 
 import re
@@ -62,7 +62,8 @@ class SessionKey(NamedTuple):
 
 
 class StoredSession(NamedTuple):
-    """Database row of a session. `announced` is True after the event session_up of the session."""
+    """Database row of a session. `announced` is True after the event session_up of the session was added to
+    the journal."""
 
     id: int
     record: bytes
@@ -72,9 +73,9 @@ class StoredSession(NamedTuple):
 class SessionStore:
     """Store of sessions in a folder that only one process uses. Thread-safe.
 
-    A key keeps its id until the key is released. A key that is claimed again gets a new id. Changes are on
-    disk when the method returns. All methods except `close` raise StepFailed when the disk fails; the next
-    call tries again.
+    A key keeps its id until the key is released. A key that is claimed again gets a new id. A method that
+    changes the store returns when the changes are on disk. All methods except `close` raise StepFailed if the
+    disk fails; the next call uses the disk again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -92,7 +93,7 @@ class SessionStore:
 
     def claim(self, records: Mapping[SessionKey, bytes]) -> dict[SessionKey, int]:
         """Return the id of each key. Keys without an id are stored with their records, as not announced, and
-        get the next ids in this order. The other keys keep their ids and records."""
+        get the next ids in the order of `records`. Keys that have an id keep the id and the stored record."""
         with self._lock, self._open_database(GIVE_IDS_STEP):
             if new_records := {key: record for key, record in records.items() if key not in self._rows}:
                 self._rows |= self._database.use(partial(self._assign_ids, new_records))
@@ -205,7 +206,8 @@ def _to_row(item: tuple[SessionKey, StoredSession]) -> tuple[int, str, bytes, by
 
 
 def _parse_row(row: tuple[Any, ...]) -> tuple[SessionKey, StoredSession]:
-    """Parse a database row into a key and a stored session. Raises UnreadableEntry."""
+    """Parse a database row into a key and a stored session. Raises UnreadableEntry if a column has a wrong
+    type or value."""
     # SQLite stores a value of any type in any column.
     id, source, name, record, announced = row
     if not (isinstance(source, str) and isinstance(name, bytes) and isinstance(record, bytes)):

@@ -1,5 +1,5 @@
-"""Tracker of sessions: one thread per source polls the source, and updates the table, the journal and the
-disk by the sessions that the source lists. See `lifecycle` for the effects of a restart of the core."""
+"""Tracker of sessions. One thread for each source polls the source, and updates the table, the journal and
+the disk with the sessions that the source lists. See `lifecycle` for the effects of a restart of the core."""
 
 import errno
 import logging
@@ -66,8 +66,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class DisconnectionResult:
-    """Result so far of the requests to end sessions of one source: the ids of the sessions whose end the
-    source has accepted, the failures, and the ends by id. A client may see the text of the first failure."""
+    """Intermediate result of the requests to end sessions of one source: the ids of the sessions whose end
+    the source has accepted, the failures, and the ends by id. A client may see the text of the first
+    failure."""
 
     accepted_ids: set[int] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
@@ -75,12 +76,11 @@ class DisconnectionResult:
 
 
 class SourceWatch:
-    """Watch of one source, which polls the source. Sessions of the source are stale until the source replies.
-    Thread-safe.
+    """Watch that polls one source. Sessions of the source are stale until the source replies. Thread-safe.
 
     `is_complete` is True while all sessions that the source lists are in the table. `silent_since` is the
-    time of the first failed poll, in epoch seconds; None while the source replies, and before the end of the
-    first poll.
+    time of the first failed poll since the last reply, in epoch seconds; None while the source replies, and
+    before the end of the first poll.
     """
 
     def __init__(self, source: Source, lifecycle: Lifecycle, clock: Clock) -> None:
@@ -101,16 +101,16 @@ class SourceWatch:
         return self.source.name
 
     def trigger(self) -> None:
-        """Make `run` poll the source soon."""
+        """Request that `run` polls the source soon."""
         self._triggered.set()
 
     def stop(self) -> None:
-        """Make `run` return."""
+        """Request that `run` returns."""
         self._stopped.set()
         self._triggered.set()
 
     def run(self) -> None:
-        """Poll the source until `stop`: at once, after each trigger, and every _POLL_SECONDS."""
+        """Poll the source until `stop` is called: at once, after each trigger, and every _POLL_SECONDS."""
         while True:
             started_at = self._clock.steady()
             self.poll()
@@ -126,7 +126,8 @@ class SourceWatch:
             self._triggered.clear()
 
     def poll(self) -> None:
-        """Update the sessions by a poll that starts after this call. Simultaneous callers share a poll."""
+        """Poll the source, and update the sessions. The poll starts after this call; simultaneous callers
+        share a poll."""
         poll_count = self._poll_count
         with self._poll_lock:
             # A poll that was under way at the call has the number `poll_count`.
@@ -142,8 +143,8 @@ class SourceWatch:
     def terminate(
         self, ids: Iterable[int], result: DisconnectionResult, seconds: float, sleep: Callable[[float], None]
     ) -> None:
-        """Request the end of sessions, and wait until the sessions have ended, at most about `seconds`. The
-        wait is longer if a call of the source lasts longer, or if the requests themselves take longer."""
+        """Request the end of sessions, and wait until the sessions have ended, usually at most `seconds`. The
+        wait may be longer if calls of the source last long. Record the outcome in `result`."""
         deadline = self._clock.steady() + seconds
         sessions = self._lifecycle.sessions
         # A session that has ended by itself must not be reported as ended by this request.
@@ -241,7 +242,8 @@ class SourceWatch:
 
 @dataclass
 class SignOnWatch:
-    """Watch that adds failed sign-ons to the journal. Does nothing if `failures` is None. Thread-safe."""
+    """Watch that adds failed sign-ons to the journal. If `failures` is None, the watch does nothing.
+    Thread-safe."""
 
     configuration: Configuration
     failures: FailureSource | None
@@ -253,7 +255,7 @@ class SignOnWatch:
         self.configuration = configuration
 
     def run(self) -> None:
-        """Read failed sign-ons every _SIGN_ON_SECONDS until the process ends."""
+        """Read failed sign-ons every _SIGN_ON_READ_SECONDS until the process ends."""
         while self.failures is not None:
             self.read(self.failures)
             time.sleep(_SIGN_ON_READ_SECONDS)
@@ -285,7 +287,7 @@ class SignOnWatch:
 
 class HookSocket:
     """Unix datagram socket for the hooks of daemons. Every user of the machine may send, because dnsmasq runs
-    as another user. The content of a datagram is ignored. Raises OSError."""
+    as another user. The content of a datagram is ignored. Raises OSError if the socket cannot be created."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -312,14 +314,14 @@ class HookSocket:
         return not self._stopped.is_set()
 
     def stop(self) -> None:
-        """Make `wait` return False. Any thread may call."""
+        """Request that `wait` returns False. Thread-safe."""
         self._stopped.set()
         self._socket.shutdown(socket.SHUT_RD)
 
 
 def _bind(path: Path) -> socket.socket:
     """Bind a datagram socket to a path, and replace the socket of an earlier process. Raises FileExistsError
-    if the path is another kind of file."""
+    if a file at the path is not a socket."""
     if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
         raise FileExistsError(errno.EEXIST, "is there and is no socket", str(path))
     # The socket is renamed when it is ready: a hook must always find a socket.
@@ -339,7 +341,8 @@ def _bind(path: Path) -> socket.socket:
 
 class Tracker:
     """Tracker of the sessions of all `sources`, which have different names. Sessions restored at the start
-    are stale until their source replies. Thread-safe. Raises StepFailed."""
+    are stale until the source of the session replies. Thread-safe. Raises StepFailed if the stored sessions
+    cannot be read."""
 
     def __init__(
         self,
@@ -367,7 +370,8 @@ class Tracker:
 
     @property
     def unavailable_sources(self) -> list[str]:
-        """Names of the sources that do not reply, or have not replied yet. Their sessions are stale."""
+        """Names of the sources that do not reply, or have not replied yet. The sessions of these sources are
+        stale."""
         return [watch.name for watch in self._watches.values() if not watch.is_available]
 
     @property
@@ -381,8 +385,9 @@ class Tracker:
         return {watch.name for watch in self._watches.values() if not watch.is_complete}
 
     def run(self, hooks: HookSocket, thread_group: ThreadGroup) -> None:
-        """Poll the sources until `hooks` is stopped: regularly, and after each datagram of a hook. First, add
-        the restored sessions to the provision, and end the sessions of sources that are no longer used."""
+        """Poll the sources, regularly and after each datagram of a hook, until `hooks` is stopped. Before the
+        first poll, add the restored sessions to the provision, and end the sessions of sources that are no
+        longer used."""
         if restored := list(self.sessions.all()):
             self._provision.add_sessions(restored)
         self._lifecycle.end_sessions_without_source(self._watches)
@@ -397,14 +402,15 @@ class Tracker:
                 thread.join()
 
     def trigger(self) -> None:
-        """Make each source be polled soon."""
+        """Request that all sources are polled soon."""
         for watch in self._watches.values():
             watch.trigger()
 
     def disconnect(self, ids: Iterable[int], seconds: float = _MAX_DISCONNECT_SECONDS) -> list[SessionEnd]:
-        """End sessions, all at the same time, and wait until they have ended. Return their ends, without the
-        sessions that had ended before. Raises StillConnected after `seconds`, also if a source hangs; pending
-        requests then continue."""
+        """End sessions, all at the same time, and wait until the sessions have ended. Return the end of each
+        session, by ascending id, without the sessions that had ended before the call. Raises StillConnected
+        if a session is still connected after `seconds`, also if a source hangs; pending requests then
+        continue."""
         groups = self._group_by_source(ids)
         results = {name: DisconnectionResult() for name in groups}
         calls = [
@@ -428,8 +434,8 @@ class Tracker:
         return sorted_ends
 
     def end(self, find_remaining: Callable[[], Iterable[int]]) -> None:
-        """End sessions, and try again until `find_remaining` returns no id. A source may hang, or may not
-        have replied yet."""
+        """End the sessions that `find_remaining` returns, and try again until `find_remaining` returns no id.
+        Sessions of a source that does not reply are ended when the source replies."""
         while ids := list(find_remaining()):
             replying = {watch.name for watch in self.watches if watch.is_available}
             sessions = filter(None, map(self.sessions.get, ids))
@@ -455,8 +461,8 @@ class Tracker:
 
 
 def _start_thread(run: Callable[[], None]) -> "Future[None]":
-    """Run a function on a daemon thread, and return a future for its end. A source that hangs must delay
-    neither the caller nor the end of the process."""
+    """Run a function on a daemon thread, and return a future that is done when the function has ended. A
+    source that hangs must delay neither the caller nor the end of the process."""
     future: Future[None] = Future()
 
     def work() -> None:
