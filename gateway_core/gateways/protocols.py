@@ -1,7 +1,8 @@
 """Gateway as the core uses it: sessions, a data plane and routing.
 
 All methods are thread-safe. Each result is a consistent snapshot. When a method that changes something
-returns, all lists show the change. Methods raise StepFailed when the machine fails.
+returns, all lists show the change. Methods raise StepFailed if a step on the machine fails, such as a read of
+the kernel or a write to the disk.
 """
 
 from collections import Counter
@@ -36,8 +37,9 @@ class Gateway(Protocol):
         """Work until the process ends."""
 
     def apply_in_kernel(self, configuration: Configuration) -> AbstractContextManager[None]:
-        """Apply the kernel part of a new configuration before the block. After an error of the block, restore
-        the former state. Raises StepFailed if the kernel refuses the change: then nothing is changed."""
+        """Return a context manager that applies the kernel part of a new configuration before the block.
+        After an error of the block, the former state is restored. Raises StepFailed if the kernel refuses the
+        change; nothing is then changed."""
 
     def configure(self, configuration: Configuration) -> None:
         """Apply a new running configuration. Sessions that cannot go on with the configuration, such as
@@ -51,18 +53,20 @@ class Gateway(Protocol):
         because an automatic rollback calls this method too."""
 
     def freeze_sessions(self, configuration: Configuration) -> AbstractContextManager[Impact]:
-        """Return a context manager. In its block, no session starts or ends. Its value is the impact that
-        `configure` would have on sessions, without services."""
+        """Return a context manager. Inside the block of the context manager, no session starts or ends. The
+        value of the context manager is the impact of `configure` on sessions; the impact on services is not
+        included."""
 
     def read_detail(self, id: int) -> SessionDetail | None:
-        """Return the record of a session, with its current traffic; None for an unknown id."""
+        """Return the record of a session, with the current traffic of the session; None for an unknown id."""
 
     def read_counters(self) -> Mapping[int, Counters]:
         """Return a map from session id to traffic, for all sessions, from one reading."""
 
     def disconnect(self, ids: Sequence[int]) -> Sequence[SessionDetail]:
         """End sessions. Return the last records of the sessions that this call has ended. Raises
-        StillConnected if sessions remain; the error contains the EndedSession records."""
+        StillConnected if some of the sessions have not ended; the error contains the EndedSession records of
+        the sessions that have ended."""
 
     def has_interface(self, name: str) -> bool:
         """Return True if an interface of any type has this name."""
@@ -75,11 +79,11 @@ class Gateway(Protocol):
         expiry. The caller must restore the rates at the expiry."""
 
     def list_interfaces(self) -> Rows:
-        """Return Interface rows: fixed interfaces, VLANs, the devices of the sessions, the IFBs of the
+        """Return Interface rows: fixed interfaces, VLANs, the devices of the sessions, and the IFBs of the
         sessions."""
 
     def list_vlans(self) -> SortedRows[Any]:
-        """Return Vlan rows by trunk and tags."""
+        """Return Vlan rows, sorted by trunk and tags."""
 
     def count_refusals(self) -> Counter[TriggerRefusal]:
         """Return the number of first frames of subscribers that created no VLAN since the start of the core,
@@ -97,7 +101,8 @@ class Gateway(Protocol):
         """Return Route rows: network routes, then the routes of the sessions."""
 
     def read_bgp_summary(self) -> dict[str, Any]:
-        """Return the output of FRR's `show bgp summary json`; an empty dict without BGP neighbours."""
+        """Return the output of FRR's `show bgp summary json`; an empty dict if no BGP neighbour is
+        configured."""
 
     def list_faults(self) -> Rows:
         """Return Fault rows in the order of `make_fault_rows`."""
@@ -108,12 +113,13 @@ class Gateway(Protocol):
         return dict.fromkeys(FaultKind, 0)
 
     def read_limit_delays(self) -> LimitDelays | None:
-        """Return the histogram of the time from the start of a session to its active rate limit; None if a
-        session has its limit from the start."""
+        """Return the histogram of the time from the start of a session to its active rate limit; None if the
+        gateway sets the limit of a session at the start of the session."""
         return None
 
     def list_unavailable_sources(self) -> Sequence[str]:
-        """Return the names of the session sources that do not reply. Their sessions are stale."""
+        """Return the names of the session sources that do not reply. The sessions of these sources are
+        stale."""
         return ()
 
     def list_dependencies(self) -> Sequence[Dependency]:

@@ -44,11 +44,11 @@ _log = logging.getLogger(__name__)
 
 
 class LinuxMachine:
-    """Debian machine with its daemons. `names` are the names of the session sources, keys of
+    """Debian machine with its daemons. `names` are the names of the session sources, which are keys of
     `health.SOURCE_DAEMONS`.
 
-    `services` are the daemons that a commit configures. Raises SourcesOverlap, and SourceRefused when the
-    disk fails.
+    `services` are the daemons that a commit configures. Raises SourcesOverlap if two sources serve the same
+    session type, and SourceRefused if the disk fails.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -60,8 +60,8 @@ class LinuxMachine:
         self.services = LinuxServices(self._daemons, _MAX_APPLY_SECONDS, _MAX_PUT_BACK_SECONDS)
 
     def make_gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
-        """Assemble and return the gateway, which starts its work in `run`. Raises GatewayApiError and
-        OSError."""
+        """Assemble and return the gateway, which starts its work in `run`. Raises GatewayApiError or OSError
+        if a part of the gateway cannot be created."""
         reader = KernelReader()
         source_daemons = {each.name: each for each in self._daemons if isinstance(each, SourceDaemon)}
         chosen_daemons = [source_daemons[name] for name in self._names]
@@ -142,7 +142,7 @@ class LinuxMachine:
 
 @dataclass
 class DesiredSessions:
-    """`DesiredState` for the reconciler, from the tracker's sessions. Thread-safe."""
+    """`DesiredState` of the reconciler, made from the tracker's sessions. Thread-safe."""
 
     provision: Provision
     tracker: Tracker
@@ -168,9 +168,9 @@ class DesiredSessions:
         """Recreate the device of a VLAN, as `DesiredState` describes. Return False if `interface` is not the
         name of a VLAN on a trunk.
 
-        The sessions of the VLAN end if their daemon has sockets on the deleted device; with dnsmasq the
-        sessions go on. A VLAN of the operator, which has no profile, stays a VLAN of the operator: at its
-        next start, the core would remove its own VLANs that have no profile.
+        The sessions of the VLAN end if the daemon of the sessions has sockets on the deleted device; sessions
+        of dnsmasq go on. A VLAN without a profile belongs to the operator, and is recreated as a VLAN of the
+        operator: otherwise the core would remove the VLAN at the next start.
         """
         vlan = AccessVlan.parse(interface, self.provision.trunks)
         if vlan is None:
@@ -184,8 +184,8 @@ class DesiredSessions:
 
 
 def find_occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy:
-    """Return the access interfaces with sessions, including stale sessions. `sources` maps a session type to
-    the name of its source."""
+    """Return the access interfaces with sessions. Stale sessions count as sessions. `sources` maps a session
+    type to the name of its source."""
     # Before the sessions are read: a source that replies meanwhile may have more sessions.
     incomplete = tracker.incomplete_sources
     unknown = {type for type, source in sources.items() if source in incomplete}

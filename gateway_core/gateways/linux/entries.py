@@ -1,4 +1,5 @@
-"""Entries in lists of sources, daemons and the kernel: lines of a file, rows of a table, messages.
+"""Reading of entries in lists of sources, daemons and the kernel. An entry is a line of a file, a row of a
+table, or a message.
 
 An unreadable entry is skipped, logged and counted, and the other entries are still read: a subscriber who has
 caused an unreadable entry must not harm other subscribers. An incomplete list, such as a file whose last line
@@ -20,7 +21,8 @@ _log = logging.getLogger(__name__)
 
 
 class UnreadableEntry(GatewayApiError):
-    """Failure to parse an entry. The text is for the log and contains no data that a subscriber sent."""
+    """Failure to parse an entry. The text of the error is for the log and contains no data that a subscriber
+    sent."""
 
 
 def _return_entry(entry: Any) -> Any:
@@ -28,12 +30,12 @@ def _return_entry(entry: Any) -> Any:
 
 
 class EntryReader:
-    """Reader of the entries of one kind. Thread-safe. Each reader is a constant of a module, because
-    `count_skipped` keeps all readers.
+    """Reader of the entries of one kind. Thread-safe. Each reader must be a constant of a module, because the
+    function `count_skipped` keeps a reference to every reader.
 
     `source` and `kind` are labels of the metric. `entries` and `consequence` are parts of the log line:
-    `entries` is a plural with its owner, such as `the lines of FILE`, `consequence` a sentence without full
-    stop.
+    `entries` is a plural with its owner, such as `the lines of FILE`; `consequence` is a sentence without
+    full stop.
     """
 
     def __init__(self, source: str, kind: str, entries: str, consequence: str) -> None:
@@ -59,9 +61,9 @@ class EntryReader:
     ) -> list[T]:
         """Parse entries, and return the values. An entry is unreadable if `parse` raises UnreadableEntry.
 
-        `instead` returns the value for an unreadable entry, or None to skip the entry. An unreadable entry
-        with the same `name` in consecutive readings is counted once. Each `place`, such as a file, has its
-        own log lines.
+        `instead` returns the value for an unreadable entry, or None to skip the entry. `name` identifies an
+        entry: an unreadable entry with the same name in consecutive readings is counted once. `place`
+        identifies a list, such as a file: unreadable entries are logged for each place.
         """
         values: list[T] = []
         unreadable: set[Hashable] = set()
@@ -103,5 +105,5 @@ _all_readers: list[EntryReader] = []
 
 
 def count_skipped() -> tuple[SkippedEntries, ...]:
-    """Return the number of unreadable entries of each reader since the start."""
+    """Return the number of unreadable entries of each reader since the start of the core."""
     return tuple(reader.count_skipped() for reader in _all_readers)

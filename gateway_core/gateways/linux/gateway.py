@@ -76,8 +76,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class LinuxGateway:
-    """`Gateway` on a Linux machine, made of the parts that `assembly` creates. `configuration` is the running
-    configuration."""
+    """`Gateway` on a Linux machine, made of the parts that the module `assembly` creates. `configuration` is
+    the running configuration."""
 
     configuration: Configuration
     clock: Clock
@@ -322,7 +322,8 @@ class LinuxGateway:
         return [commit.drop_ended(sessions, self.configuration) for commit in commits]
 
     def _finish_services(self) -> None:
-        """Do the postponed restarts of services, after a time in which their sessions can end by request."""
+        """Do the postponed restarts of services, after a pause in which the sessions of these services can be
+        ended by request. Try again after a failure."""
         pause = _END_REQUEST_SECONDS
         while True:
             try:
@@ -380,8 +381,8 @@ class LinuxGateway:
                 _log.error("cannot set trunk %s up, its subscribers have no service: %s", trunk, error)
 
     def _watch_links(self) -> None:
-        """Look for new and ended sessions and VLANs when links appear or disappear. IFBs of the data plane
-        are ignored."""
+        """Look for new and ended sessions and VLANs when links appear or disappear. Changes of the data
+        plane's IFBs are ignored."""
         links = Watcher(frozenset({ChangedPart.LINKS}))
         action = DebouncedAction("set new trunks up", self._adopt_links, _ADOPTION_PAUSE_SECONDS)
         with closing(action) as adoption, links as watcher:
@@ -392,7 +393,8 @@ class LinuxGateway:
                     adoption.request()
 
     def _sweep_counters(self) -> NoReturn:
-        """Read all counters every few seconds, for the traffic of sessions whose device disappears."""
+        """Read the counters of all devices every few seconds, so that the traffic of a session is known after
+        the device has disappeared."""
         while True:
             try:
                 self.device_counters.sweep(self.sessions.all())
@@ -435,8 +437,8 @@ def _get_steering(configuration: Configuration) -> tuple[Cgnat, tuple[IPv4Networ
 
 @contextmanager
 def gateway_step(step: str) -> Iterator[None]:
-    """Convert a KernelError or StepFailed of the block into StepFailed with this `step`. The texts contain no
-    secret and no data that a subscriber sent."""
+    """Convert a KernelError or StepFailed of the block into StepFailed with this `step`. The texts of these
+    errors contain no secret and no data that a subscriber sent."""
     try:
         yield
     except (KernelError, StepFailed) as error:

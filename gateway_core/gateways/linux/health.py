@@ -69,7 +69,8 @@ def list_interfaces(root: Path) -> list[str]:
 
 
 def map_types_to_sources(names: Iterable[str]) -> dict[str, str]:
-    """Return a map from session type to the name of its source. Raises SourcesOverlap."""
+    """Return a map from session type to the name of its source. Raises SourcesOverlap if two of the sources
+    serve the same session type."""
     source_of_type: dict[str, str] = {}
     for name in names:
         for type in SOURCE_DAEMONS[name].types:
@@ -80,7 +81,8 @@ def map_types_to_sources(names: Iterable[str]) -> dict[str, str]:
 
 def choose_sources(root: Path) -> list[str]:
     """Return the names of the sources whose programs are installed, one source for each session type.
-    accel-ppp comes before the daemons of Debian, because an installed accel-ppp was built on purpose."""
+    accel-ppp is preferred to the daemons of Debian, because an operator who has built and installed accel-ppp
+    wants to use accel-ppp."""
     source_of_type: dict[str, str] = {}
     for name, source in reversed(SOURCE_DAEMONS.items()):
         if not source_of_type.keys() & set(source.types) and not _find_missing_programs(
@@ -94,7 +96,8 @@ def find_missing_requirements(
     root: Path, used: Sequence[str], sources: Sequence[str]
 ) -> Iterator[MissingRequirement]:
     """Yield the requirements of the gateway that the machine lacks. `used` are the names of the gateway's
-    interfaces, and `sources` are keys of `SOURCE_DAEMONS`. Raises ProgramFailed and OSError."""
+    interfaces, and `sources` are keys of `SOURCE_DAEMONS`. Raises ProgramFailed if a program of the check,
+    such as modprobe, cannot run, and OSError if a file or folder cannot be read."""
     interfaces = list_interfaces(root)
     if missing_interfaces := [name for name in used if name not in interfaces]:
         yield MissingRequirement(
@@ -156,7 +159,7 @@ def _find_missing_modules(root: Path, daemons: Sequence[type[ServiceDaemon]]) ->
 
 
 def check_clock(command: Sequence[str] = TIMEDATECTL) -> Dependency:
-    """Check whether the clock is synchronized. Return the dependency `clock`, after at most 3 s."""
+    """Check whether the clock is synchronized. Return the dependency `clock`. The check takes at most 3 s."""
     try:
         result = run(command, seconds=_MAX_TIMEDATECTL_SECONDS, max_bytes=_MAX_TIMEDATECTL_BYTES)
     except ProgramFailed as error:
@@ -176,8 +179,8 @@ def check_radius(section: Radius, client: RadiusClient | None) -> Dependency:
 
 
 def check_frr(section: Bgp | None, daemon: BgpReader, foreign_lines: Sequence[str] = ()) -> Dependency:
-    """Check FRR. Return the dependency `frr` within the deadline of `daemon`. `foreign_lines` are lines of
-    FRR's configuration that prevent the gateway from managing BGP."""
+    """Check FRR. Return the dependency `frr`. The check ends within the deadline of `daemon`. `foreign_lines`
+    are lines of FRR's configuration that prevent the gateway from managing BGP."""
     if section is None or not section.neighbors:
         return Dependency("frr", DependencyState.UNUSED, "The configuration has no BGP neighbours.")
     if foreign_lines:
@@ -208,7 +211,7 @@ def check_frr(section: Bgp | None, daemon: BgpReader, foreign_lines: Sequence[st
 
 
 def check_source(watch: SourceWatch) -> Dependency:
-    """Return the dependency of a source of sessions, by the result of the last poll."""
+    """Return the dependency of a source of sessions. The state is the result of the last poll."""
     name, since = watch.name, watch.silent_since
     if watch.is_available:
         concern = watch.source.find_concern()
@@ -245,19 +248,20 @@ class DependencyWatch:
         }
 
     def configure(self, configuration: Configuration) -> None:
-        """Check the dependencies again soon, with a new configuration."""
+        """Request a check of the dependencies with a new configuration. `run` starts the check at once."""
         self.configuration = configuration
         self._changed.set()
 
     def run(self) -> None:
-        """Check the dependencies every _CHECK_SECONDS until the process ends."""
+        """Check the dependencies every _CHECK_INTERVAL_SECONDS until the process ends."""
         while True:
             self._changed.clear()
             self.check()
             self._changed.wait(_CHECK_INTERVAL_SECONDS)
 
     def check(self) -> None:
-        """Check RADIUS and FRR, and the clock once in _CLOCK_SECONDS."""
+        """Check RADIUS and FRR. Check the clock too if the last check of the clock was
+        _CLOCK_CHECK_INTERVAL_SECONDS ago."""
         configuration = self.configuration
         self._last_dependencies["radius"] = check_radius(configuration.radius, self.radius_client)
         self._last_dependencies["frr"] = check_frr(configuration.bgp, self.frr, self.find_foreign_lines())
@@ -266,5 +270,6 @@ class DependencyWatch:
             self._next_clock_check = now + _CLOCK_CHECK_INTERVAL_SECONDS
 
     def list_dependencies(self) -> tuple[Dependency, ...]:
-        """Return the dependencies of the sources, and the other dependencies by the last check."""
+        """Return the dependencies of the sources, followed by the results of the last check of RADIUS, FRR
+        and the clock."""
         return *map(check_source, self.tracker.watches), *self._last_dependencies.values()

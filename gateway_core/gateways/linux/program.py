@@ -1,5 +1,5 @@
-"""Runs of other programs, without a shell, with a time limit and a limit of their output; and time limits for
-operations of several steps."""
+"""Runs of other programs, without a shell, with limits of run time and output; and time limits for operations
+of several steps."""
 
 import math
 import os
@@ -20,8 +20,8 @@ _CHUNK_BYTES = 1 << 16
 
 
 class ProgramFailed(GatewayApiError):
-    """Failure of a program to start, to end in time, or to keep its output within the limit. The program no
-    longer runs."""
+    """Failure of a program to start, to end in time, or to keep the output within the limit. The program is
+    no longer running."""
 
 
 class ProgramMissing(ProgramFailed):
@@ -39,8 +39,10 @@ class ProgramResult:
 
 
 def run(command: Sequence[str], *, seconds: float, max_bytes: int) -> ProgramResult:
-    """Run a program, and wait until the program and all children with its output pipes have ended; kill them
-    after `seconds`. `max_bytes` limits standard output and standard error together. Raises ProgramFailed."""
+    """Run a program, and wait until the program and all child processes that hold the output pipes have
+    ended. Kill the processes after `seconds`. `max_bytes` limits standard output and standard error together.
+    Raises ProgramMissing if the program is not installed, and ProgramFailed if the program cannot be started
+    or exceeds a limit."""
     deadline, name = time.monotonic() + seconds, Path(command[0]).name
     if seconds <= 0:
         # A program that is started and killed at once may do a part of its work.
@@ -78,7 +80,8 @@ def run(command: Sequence[str], *, seconds: float, max_bytes: int) -> ProgramRes
 
 
 def _read(output: IO[bytes], errors: IO[bytes], deadline: float, max_bytes: int) -> tuple[bytes, bytes]:
-    """Return the content of two pipes. Raises TimeoutError, and OverflowError above `max_bytes` in total."""
+    """Return the content of two pipes. Raises TimeoutError if a pipe is still open at the `deadline`, and
+    OverflowError if the pipes contain more than `max_bytes` in total."""
     contents = {output: bytearray(), errors: bytearray()}
     with selectors.DefaultSelector() as selector:
         for pipe, content in contents.items():
@@ -106,7 +109,7 @@ class TimeLimit:
     share: float = 1.0
 
     def get_remaining(self, max_seconds: float = math.inf) -> float:
-        """Return the seconds for the next step, at max_bytes `max_seconds`; 0 after the end."""
+        """Return the seconds for the next step, at most `max_seconds`; 0 after the `end`."""
         return max(0.0, min(max_seconds, (self.end - time.monotonic()) * self.share))
 
 
@@ -122,8 +125,8 @@ class CommitLimits:
 
     @classmethod
     def of(cls, apply_seconds: float, put_back_seconds: float) -> "CommitLimits":
-        """Return limits that start now. A step of the restoration may
-        use half of the remaining time, so that a daemon that hangs again leaves time for the others."""
+        """Return limits that start now. Each step of the restoration may use half of the remaining time, so
+        that a daemon that hangs leaves time for the other daemons."""
         now = time.monotonic()
         return cls(
             TimeLimit(now + apply_seconds), TimeLimit(now + apply_seconds + put_back_seconds, share=0.5)

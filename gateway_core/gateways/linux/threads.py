@@ -19,7 +19,7 @@ class ThreadGroup:
         self.failures: SimpleQueue[BaseException] = SimpleQueue()
 
     def start(self, work: Callable[[], object], name: str | None = None) -> threading.Thread:
-        """Start and return a daemon thread that runs a function."""
+        """Start and return a daemon thread that runs `work`. An error of `work` ends the gateway."""
 
         def run_guarded() -> None:
             try:
@@ -43,9 +43,9 @@ _log = logging.getLogger(__name__)
 
 
 class DebouncedAction:
-    """Action that runs on its own thread, `pause` seconds after a request. One run serves all requests of
-    this time. A GatewayApiError of the action is logged as a failure of `step`, a verb and an object, and the
-    action runs again after twice the pause."""
+    """Action that runs on its own thread, `pause` seconds after a request. All requests during the pause
+    cause only one run. A GatewayApiError of the action is logged as a failure of `step` (a verb and an
+    object), and the action runs again after twice the pause."""
 
     def __init__(self, step: str, action: Callable[[], None], pause: float) -> None:
         self._step = step
@@ -57,11 +57,12 @@ class DebouncedAction:
         self._thread.start()
 
     def request(self) -> None:
-        """Make the action run after the pause."""
+        """Request a run of the action after the pause."""
         self._request_event.set()
 
     def close(self) -> None:
-        """Stop the thread, and wait for its end. Pending requests are dropped."""
+        """Stop the thread of the action, and wait until the thread has ended. Pending requests are
+        dropped."""
         self._close_event.set()
         self._request_event.set()
         self._thread.join()

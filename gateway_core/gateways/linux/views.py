@@ -23,8 +23,8 @@ _MAX_READING_AGE_SECONDS = 1.0
 
 
 class CachedReading(Generic[T]):
-    """Cache of the result of `read`, for at most one second. Simultaneous callers share one reading.
-    Thread-safe.
+    """Cache that keeps the result of `read` for at most one second. Simultaneous callers share one call of
+    `read`. Thread-safe.
 
     `clock` returns monotonic seconds.
     """
@@ -36,7 +36,8 @@ class CachedReading(Generic[T]):
         self._cached: tuple[float, T] | None = None
 
     def get(self) -> T:
-        """Return the cached result, or call `read`. Raises whatever `read` raises."""
+        """Return the cached result; if no recent result exists, call `read`. Raises whatever `read`
+        raises."""
         with self._lock:
             at = self._clock()
             if self._cached is None or at - self._cached[0] >= _MAX_READING_AGE_SECONDS:
@@ -44,7 +45,7 @@ class CachedReading(Generic[T]):
             return self._cached[1]
 
     def forget(self) -> None:
-        """Drop the cached result after a change, so that the next caller reads again."""
+        """Drop the cached result after a change, so that the next `get` calls `read`."""
         with self._lock:
             self._cached = None
 
@@ -56,7 +57,8 @@ _LOOPBACK = "lo"
 
 
 class Links:
-    """Snapshot of all links with their addresses. Raises KernelError."""
+    """Snapshot of all links with the addresses of the links. Raises KernelError if links or addresses cannot
+    be read."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._links = reader.read_links()
@@ -79,8 +81,8 @@ class Links:
     def list_interfaces(
         self, trunks: Collection[str], vlans: Sequence[AccessVlan], sessions: Collection[Session]
     ) -> Rows:
-        """Return Interface rows: first links without a VLAN or session, then VLANs, then the devices of
-        sessions, then the IFBs of sessions; sessions are ordered by id."""
+        """Return Interface rows: first the links that belong to neither a VLAN nor a session, then VLANs,
+        then the devices of sessions, then the IFBs of sessions; sessions are ordered by id."""
         # A DHCP session may have no other device than its VLAN, which several sessions may share.
         with_device = [each for each in sessions if each.interface != each.access_interface]
         carried_rows: list[tuple[Key, str, str | None]] = [
@@ -99,8 +101,8 @@ class Links:
         return SortedRows(rows, itemgetter(0), lambda row: self._make_interface(row[1], trunks, row[2]))
 
     def _make_interface(self, link: Link, trunks: Collection[str], carrier: str | None) -> Interface:
-        """Return the Interface record of a link. `carrier` is the name of the parent for a link whose parent
-        the kernel does not know, such as ppp."""
+        """Return the Interface record of a link. For a link whose parent the kernel does not know, such as a
+        ppp device, `carrier` is the name of the parent."""
         return Interface(
             ifindex=link.index,
             name=link.name,
@@ -140,8 +142,8 @@ _NOT_PRESENT = "notpresent"
 def list_vlans(
     vlans: Sequence[ManagedVlan], links: Links, sessions: SessionTable[Any], epoch_offset: float
 ) -> SortedRows[ManagedVlan]:
-    """Return Vlan rows by trunk and tags. `epoch_offset` is the difference in seconds between epoch time and
-    the monotonic time of `vlans`."""
+    """Return Vlan rows, sorted by trunk and tags. `epoch_offset` is the difference in seconds between epoch
+    time and the monotonic time of `vlans`."""
 
     def make_record(managed: ManagedVlan) -> Vlan:
         vlan, link = managed.vlan, links.find(managed.vlan.name)
@@ -162,7 +164,7 @@ def list_routes(
     entries: Sequence[RouteEntry], device_names: Mapping[int, str], sessions: Collection[Session]
 ) -> Rows:
     """Return Route rows, one row for each next hop: network routes first, then the routes of sessions by
-    session id. `device_names` maps an interface index to a name."""
+    session id. `device_names` maps interface indexes to device names."""
     by_destination = {destination: each for each in sessions for destination in _list_destinations(each)}
     # Several DHCP sessions may share a VLAN: the other routes of the VLAN belong to no session.
     by_device = {each.interface: each for each in sessions if each.interface != each.access_interface}
