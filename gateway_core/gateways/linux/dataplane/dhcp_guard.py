@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 def list_bindings(sessions: Iterable[Session], source: str) -> list[Binding]:
-    """Return the access interface and MAC address of each session of a source."""
+    """Return the access interface and MAC address of each session of the source with the name `source`."""
     return [
         (session.access_interface, session.summary.mac_address)
         for session in sessions
@@ -63,9 +63,9 @@ def list_bindings(sessions: Iterable[Session], source: str) -> list[Binding]:
 
 
 class DhcpGuard(OwnTable):
-    """Manager of the nftables table `inet gateway_dhcp`. `list_bindings` returns the bindings of all
-    sessions. `list_bindings` is None if dnsmasq is not a source of sessions: then the table is removed.
-    `clock` returns monotonic seconds, `wall` returns epoch seconds."""
+    """Manager of the nftables table `inet gateway_dhcp`. The function `list_bindings` returns the access
+    interface and MAC address of each session. `list_bindings` is None if dnsmasq is not a source of sessions:
+    then the table is removed. `clock` returns monotonic seconds, and `wall` returns epoch seconds."""
 
     def __init__(
         self,
@@ -88,22 +88,23 @@ class DhcpGuard(OwnTable):
         self._logged: dict[TriggerRefusal, float] = {}
 
     def configure(self, demux: Demux) -> None:
-        """Apply new limits. The thread of `run` loads them within _DEBOUNCE_SECONDS."""
+        """Set new limits. The thread of `run` loads the limits into the kernel within _DEBOUNCE_SECONDS."""
         self._demux = demux
         self.request_sync()
 
     def request_sync(self) -> None:
-        """Make `run` load the set elements again, because sessions started or ended."""
+        """Make `run` load the set elements again, after sessions have started or ended."""
         self._requested.set()
 
     def count_refusals(self) -> Counter[TriggerRefusal]:
-        """Return the number of dropped requests per reason, from the start of the core to the last check."""
+        """Return the number of dropped requests by reason, from the start of the core to the last check of
+        the table."""
         with self._lock:
             return self._refusals.copy()
 
     def run(self) -> NoReturn:
-        """Load the set elements at the start and after each `request_sync`. A failed load is repeated by the
-        next `check`."""
+        """Load the set elements at the start and after each `request_sync`. If the kernel refuses the
+        elements, the next `check` loads the elements again."""
         while True:
             self.sync()
             self._requested.wait()
@@ -207,8 +208,8 @@ def _make_command(verb: str, element: Element) -> str:
 
 
 def _read_elements(objects: Iterable[Mapping[str, Any]]) -> set[Element]:
-    """Return the session elements in a listing of the table. An element that another program added is
-    returned too: its text differs from every element of the gateway."""
+    """Return the elements of the session sets in `objects`, the listing of the table. An element that another
+    program added is also returned, and differs from every element of the gateway."""
     return {
         (each["set"]["name"], " . ".join(map(_format_part, parts)))
         for each in objects

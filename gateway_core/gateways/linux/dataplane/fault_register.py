@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 
 
 class PlanePart(NamedTuple):
-    """Part of the data plane: its kind, and its name. The name is a device, a table, a destination, or a
-    policy rule."""
+    """Part of the data plane, identified by a kind and a name. The name is a device, a table, a destination,
+    or a policy rule."""
 
     kind: FaultKind
     object: str
@@ -48,7 +48,7 @@ class FaultRegister:
         self._ended: list[Fault] = []
 
     def count_repairs(self) -> dict[FaultKind, int]:
-        """Return the number of repairs since the start of the core, for every kind."""
+        """Return the number of repairs since the start of the core, by kind. Every kind is included."""
         with self._lock:
             return {kind: self._repairs[kind] for kind in FaultKind}
 
@@ -62,8 +62,8 @@ class FaultRegister:
             return list(self._faults.get(session_id, {}).values())
 
     def list_faulty_sessions(self) -> list[int | None]:
-        """Return the ids of the sessions with a fault, ordered by the last repair attempt, oldest first. The
-        id None stands for parts that belong to no session."""
+        """Return the ids of the sessions with a fault, ordered by the last repair attempt of each session,
+        oldest first. The id None stands for the parts that belong to no session."""
         with self._lock:
             return list(self._faults)
 
@@ -73,8 +73,9 @@ class FaultRegister:
             self._repairs.update(part.kind for part in parts)
 
     def set_faults(self, session_id: int | None, reasons: Mapping[PlanePart, object]) -> None:
-        """Replace the faults of a session. `reasons` maps each part to the reason. A fault that was known
-        before keeps its start time."""
+        """Replace the faults of a session. `session_id` is None for parts that belong to no session.
+        `reasons` maps each faulty part to the reason of the fault. A fault that is already registered keeps
+        its start time."""
         with self._lock:
             before = self._faults.pop(session_id, {})
             since = int(self._wall())
@@ -89,8 +90,8 @@ class FaultRegister:
                 self._faults[session_id] = faults
 
     def report(self) -> None:
-        """Log the repairs, new faults and ended faults since the last call: at most one line of each per
-        kind."""
+        """Log the repairs, the new faults and the ended faults since the previous call of `report`. For each
+        kind, at most one line is logged for repairs, one for new faults, and one for ended faults."""
         with self._lock:
             repaired, self._repaired = self._repaired, []
             new, self._new = self._new, []

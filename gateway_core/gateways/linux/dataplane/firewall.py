@@ -41,8 +41,8 @@ _MAX_FORMER_RANGES = 8
 
 
 class ArpLimit(OwnTable):
-    """Manager of the nftables table `arp gateway`, which limits the ARP requests of each subscriber line.
-    `check` loads the table."""
+    """Manager of the nftables table `arp gateway`, which limits the ARP requests of each subscriber line. The
+    first `check` loads the table."""
 
     def __init__(self, wall: Callable[[], float], nft: Nft | None = None) -> None:
         super().__init__(ARP_TABLE, wall, nft)
@@ -60,7 +60,8 @@ def _list_devices(trunk: str) -> list[str]:
 
 
 def _list_vlan_prefixes(trunk: str) -> tuple[str, ...]:
-    """Return the name prefixes of the VLAN devices of a trunk, as `vlan_names` defines them."""
+    """Return the prefixes with which the names of a trunk's VLAN devices begin. The module `vlan_names`
+    defines these prefixes."""
     heads = dict.fromkeys((trunk, short_name(trunk)))
     return tuple(
         f"{head}{separator}"
@@ -71,8 +72,8 @@ def _list_vlan_prefixes(trunk: str) -> tuple[str, ...]:
 
 
 def _make_counter_label(trunk: str) -> str:
-    """Return the name of a trunk in the form that a counter's name may contain: other characters become `/`
-    and two hexadecimal digits."""
+    """Return the name of a trunk in a form that is valid in the name of an nftables counter. Each invalid
+    character becomes `/` and two hexadecimal digits."""
     return re.sub("[^A-Za-z0-9_.-]", lambda match: f"/{ord(match[0]):02x}", trunk)
 
 
@@ -92,8 +93,8 @@ class Policy:
 
     @classmethod
     def of(cls, configuration: Configuration, before: "Policy | None") -> "Policy":
-        """Return the policy of a configuration. The source ranges of the previous policy become former
-        ranges."""
+        """Return the policy of a configuration. `before` is the previous policy, or None. The source ranges
+        of the previous policy become former ranges."""
         interfaces, ranges = configuration.interfaces, configuration.cgnat.source_ranges
         former = () if before is None else (*before.source_ranges, *before.former_ranges)
         left = [network for network in dict.fromkeys(former) if network not in ranges]
@@ -108,7 +109,7 @@ class Policy:
 
 class Firewall(OwnTable):
     """Manager of the nftables table `inet gateway`. `command_line` is the address and TCP port at which a
-    source takes commands, or None."""
+    source accepts commands, or None if no source does."""
 
     def __init__(
         self,
@@ -127,8 +128,8 @@ class Firewall(OwnTable):
         self._drops: tuple[PacketDrops, ...] = ()
 
     def apply(self, configuration: Configuration) -> None:
-        """Replace the rules if the configuration changes them. Raises KernelError: then the former rules
-        stay."""
+        """Replace the rules of the table if the new configuration needs different rules. Raises KernelError
+        if the kernel refuses the new rules: then the former rules stay."""
         with self._lock:
             policy = Policy.of(configuration, self._policy)
             before = self._policy, self._former
@@ -141,15 +142,15 @@ class Firewall(OwnTable):
                 raise
 
     def configure(self, configuration: Configuration) -> None:
-        """Replace the rules. A refusal by the kernel is recorded as a fault, and the next `check` tries
-        again."""
+        """Replace the rules of the table. If the kernel refuses the new rules, a fault is recorded, and the
+        next `check` tries again."""
         with self._lock:
             policy = Policy.of(configuration, self._policy)
             self._attempt(lambda: self._replace(policy))
 
     def list_drops(self) -> tuple[PacketDrops, ...]:
-        """Return the numbers of dropped packets up to the last check, for each configured trunk and for
-        PPPoE."""
+        """Return the number of packets that were dropped up to the last check, for each configured trunk and
+        for PPPoE."""
         return self._drops
 
     def _replace(self, policy: Policy) -> None:
@@ -209,8 +210,8 @@ class Firewall(OwnTable):
     def _find_former_trunks(
         self, policy: Policy, removed_trunks: frozenset[str] = frozenset()
     ) -> frozenset[str]:
-        """Return the former trunks that still have VLAN devices. `removed_trunks` are trunks that the current
-        change removes."""
+        """Return the former trunks that still have VLAN devices. A former trunk is a trunk that the new
+        policy `policy` does not have. `removed_trunks` are the trunks of the previous policy."""
         if self._former is None:
             try:
                 self._former = _read_trunks(self._nft.list_table(TABLE, "-t") or ())
@@ -227,8 +228,8 @@ class Firewall(OwnTable):
 
 
 def _read_trunks(objects: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the trunks whose counters the rules of a table use. A counter that no rule uses is ignored: its
-    trunk was removed."""
+    """Return the trunks whose counters the rules of a table use. `objects` is the listing of the table. A
+    counter that no rule uses is ignored, because its trunk was removed from the configuration."""
     counters = (
         statement["counter"]
         for each in objects

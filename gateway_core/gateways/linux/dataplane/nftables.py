@@ -56,20 +56,22 @@ class _Listing(msgspec.Struct):
 
 
 class Nft:
-    """Runner of the program nft(8). Thread-safe. All methods raise KernelError."""
+    """Runner of the program nft(8). Thread-safe. All methods raise KernelError if nft fails or does not
+    reply."""
 
     def __init__(self, program: str = "nft") -> None:
         self._program = program
 
     def load(self, step: str, commands: str) -> None:
-        """Run nft commands in one transaction. `step` is the verb and the object for the error text."""
+        """Run nft commands in one transaction. `step` is the verb and the object for the error text, such as
+        `load the table inet gateway`."""
         # nft joins its arguments. One argument may have 128 KiB (execve(2)).
         self._run(step, *commands.splitlines(keepends=True))
 
     def list_table(self, name: str, *options: str) -> list[dict[str, Any]] | None:
-        """Return the objects of a table (libnftables-json(5)), or None if the table does not exist. The
-        option `-t` leaves out the elements of sets. An unreadable object is returned with the type
-        UNREADABLE_TYPE."""
+        """Return the objects of a table (libnftables-json(5)), or None if the table does not exist. `options`
+        are options of nft, such as `-t`, which leaves out the elements of sets. An unreadable object is
+        returned with the type UNREADABLE_TYPE."""
         step = f"list the table {name}"
         try:
             output = self._run(step, "-j", *options, f"list table {name}")
@@ -101,8 +103,8 @@ class Nft:
 
 
 def _check_object(entry: Any) -> dict[str, Any]:
-    """Check and return an object of a table. Raises UnreadableEntry if a field that the gateway reads is
-    missing or has the wrong type."""
+    """Check and return an object from the listing of a table. Raises UnreadableEntry if a field that the
+    gateway reads is missing or has the wrong type."""
     if not isinstance(entry, dict) or not all(isinstance(each, dict) for each in entry.values()):
         raise UnreadableEntry("an object of nft has no type")
     for type, fields in entry.items():
@@ -115,8 +117,9 @@ def _check_object(entry: Any) -> dict[str, Any]:
 
 
 class OwnTable(ABC):
-    """nftables table that the gateway loads, and repairs when another program changes it. `fault_register`
-    has the repairs and the fault of the table. Thread-safe. `wall` returns epoch seconds."""
+    """nftables table that the gateway loads, and repairs when another program changes the table.
+    `fault_register` contains the repairs and the fault of the table. `wall` returns epoch seconds.
+    Thread-safe."""
 
     def __init__(self, name: str, wall: Callable[[], float], nft: Nft | None) -> None:
         self.fault_register = FaultRegister(wall)
@@ -133,16 +136,17 @@ class OwnTable(ABC):
         self._removal = f"add table {name}\ndelete table {name}\n"
 
     def check(self) -> None:
-        """Compare the table in the kernel with the loaded table, and repair any difference."""
+        """Compare the table in the kernel with the table as it was loaded, and repair any difference."""
         with self._lock:
             self._attempt(self._check)
 
     @abstractmethod
     def _renew(self) -> None:
-        """Replace the whole table in the kernel. Raises KernelError."""
+        """Replace the whole table in the kernel. Raises KernelError if the table cannot be replaced."""
 
     def _count(self, packets: Mapping[str, int]) -> None:  # noqa: B027 - a table may have no counters
-        """Add `packets`, the new packets of each counter since the last reading, to the totals."""
+        """Add packets to the totals of the table. `packets` is the number of new packets since the last
+        reading, by counter name."""
 
     def _check(self) -> None:
         if not self._is_intact():
@@ -159,7 +163,8 @@ class OwnTable(ABC):
             self.fault_register.add_repairs([self._part])
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """Call `act`. Record a refusal by the kernel as a fault; the next `check` tries again."""
+        """Call the function `act`. If `act` raises KernelError, record the error as a fault; the next `check`
+        tries again."""
         try:
             act()
             self.fault_register.set_faults(None, {})
@@ -168,8 +173,8 @@ class OwnTable(ABC):
         self.fault_register.report()
 
     def _load(self, *, remove_first: bool, **context: object) -> None:
-        """Load the table from its template. If `remove_first`, the existing table is removed first, in the
-        same transaction."""
+        """Load the table from its template with the variables `context`. If `remove_first` is True, remove
+        the existing table in the same transaction. Raises KernelError if nft fails."""
         self._loaded = None
         self._run((self._removal if remove_first else "") + self._template.render(context))
         self._loaded = self._read()
@@ -178,8 +183,8 @@ class OwnTable(ABC):
         self._nft.load(f"load the table {self._name}", commands)
 
     def _read(self) -> list[Any] | None:
-        """Read the table and count its packets. Return the objects without volatile fields, or None if the
-        table does not exist."""
+        """Read the table and count the packets of its counters. Return the objects of the table without
+        volatile fields, or None if the table does not exist."""
         objects = self._nft.list_table(self._name, "-t")
         counters = [each["counter"] for each in objects or () if "counter" in each]
         before, self._packets = self._packets, {each["name"]: each["packets"] for each in counters}
@@ -203,7 +208,7 @@ class OwnTable(ABC):
 
 
 def keep_tables(tables: Sequence[OwnTable], events: RulesetEvents) -> None:
-    """Check the tables immediately, every _CHECK_INTERVAL_SECONDS, and after each change of the ruleset.
+    """Check the tables at once, every _CHECK_INTERVAL_SECONDS, and after each change of the nftables ruleset.
     Return when `events` is closed."""
     for _ in events.follow(_CHECK_INTERVAL_SECONDS, _DEBOUNCE_SECONDS):
         for table in tables:

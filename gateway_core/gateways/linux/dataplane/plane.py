@@ -28,7 +28,7 @@ LIMIT_KINDS = frozenset({FaultKind.SHAPER, FaultKind.IFB})
 
 
 class WantedSession(Record, frozen=True):
-    """State that the kernel must have for one session."""
+    """Wanted state of one session in the kernel."""
 
     session_id: int
     #: The session's own, such as `ppp0`.
@@ -52,8 +52,8 @@ class WantedSession(Record, frozen=True):
     ipv6_gateway: IPv6Address | None = None
 
     def list_routes(self, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
-        """Yield the routes of the session in the main table, each with its kind. `ifindex` is the index of
-        the session's device."""
+        """Yield the routes that the session needs in the main table, each with its fault kind. `ifindex` is
+        the index of the session's device."""
         if (host := self.address) is not None:
             source = None if self.gateway is None else self.gateway.packed
             route = FibEntry(MAIN_TABLE, host.packed, host.max_prefixlen, ifindex, None, source)
@@ -64,8 +64,8 @@ class WantedSession(Record, frozen=True):
             yield FaultKind.DELEGATED_PREFIX, route
 
     def list_keys(self) -> Iterator[object]:
-        """Yield the devices and route destinations of the session. Only one session at a time can own a
-        device or destination."""
+        """Yield the devices and the route destinations of the session. Only one session at a time can own
+        each device and each destination."""
         yield self.device
         yield self.ifb
         for _, route in self.list_routes(0):
@@ -87,7 +87,8 @@ EMPTY_STATE = KernelState({}, frozenset(), RouteState(frozenset(), {}), (), 0)
 
 
 class DataPlane:
-    """Kernel state of all sessions. Thread-safe. Methods raise KernelError."""
+    """Kernel state of all sessions. Thread-safe. Methods raise KernelError if the kernel cannot be
+    reached."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
@@ -106,11 +107,12 @@ class DataPlane:
         self._revision = 0
 
     def configure(self, cgnat: Cgnat, pools: Sequence[IPv4Network | IPv6Network] = ()) -> None:
-        """Apply the steering and the pools of a new configuration. The pools are the source ranges and
-        `pools`. New routes and rules are added before the former routes are removed. Raises the first refusal
-        by the kernel, after all other changes were tried: then the former routes stay until the next call or
-        until a comparison removes the routes. A missing or down interface is not an error: a later comparison
-        adds its routes."""
+        """Apply the steering and the pools of a new configuration. The pools are the source ranges of
+        `cgnat`, and the networks in `pools`. New routes and rules are added before the former routes are
+        removed. If the kernel refuses changes, raises the KernelError of the first refusal, after all other
+        changes were tried. The former routes then stay until the next call of `configure` or
+        `remove_surplus`. A missing or down interface is not an error: a later repair adds the routes of the
+        interface."""
         with self._lock:
             self._revision += 1
             self.cgnat, self.pools = cgnat, tuple(pools)
@@ -138,10 +140,11 @@ class DataPlane:
             )
 
     def apply(self, wanted: WantedSession) -> tuple[FaultKind, ...]:
-        """Create or change the whole kernel state of a session. Return the kinds that were missing or
-        different. Raises NoDevice if the device of the session does not exist. Raises KernelError if the
-        kernel refuses a rate limit: then an existing session gets its former state back, and a new session
-        keeps all other state. A refused route is left to the next comparison."""
+        """Create or change the whole kernel state of a session. Return the kinds of the parts that were
+        missing or different. Raises NoDevice if the device of the session does not exist. Raises KernelError
+        if the kernel refuses a rate limit: then an existing session gets its former state back, and a new
+        session keeps all other state. If the kernel refuses a route, the next repair tries the route
+        again."""
         with self._lock:
             before = self._applied.get(wanted.session_id)
             outcome = self._make_state([(wanted, wanted.sets_host_route)]).get(wanted.session_id)
@@ -159,10 +162,11 @@ class DataPlane:
         todo: Sequence[tuple[WantedSession, WantedSession | None]],
         known_routes: RouteState | None = None,
     ) -> list[Outcome | None]:
-        """Create or change the whole kernel state of sessions. `todo` has each session with the state that
-        was applied before. An outcome is None if another state was applied meanwhile, or if the device does
-        not exist. Routes in `known_routes` are not added again, because the kernel can list the routes of one
-        device only by a scan of all routes."""
+        """Create or change the whole kernel state of sessions. `todo` contains each session with the state
+        that was applied before. Return one outcome for each session. The outcome is None if another state has
+        been applied since, or if the device of the session does not exist. Routes in `known_routes` are not
+        added again. `known_routes` saves time, because the kernel scans all routes to list the routes of one
+        device."""
         with self._lock:
             unchanged = [each for each in todo if self._applied.get(each[0].session_id) == each[1]]
             works = [(wanted, wanted.sets_host_route or wanted == before) for wanted, before in unchanged]
@@ -170,14 +174,14 @@ class DataPlane:
             return [outcomes.get(wanted.session_id) for wanted, _ in todo]
 
     def mark_applied(self, wanted: WantedSession) -> None:
-        """Record that the whole state of a session is in the kernel."""
+        """Record that the kernel has the whole state of a session."""
         with self._lock:
             self._applied.setdefault(wanted.session_id, wanted)
             self._add_owners([wanted])
 
     def remove(self, *wanted: WantedSession) -> None:
-        """Remove the kernel state of sessions. Their devices may be missing, or may belong to other sessions
-        by now."""
+        """Remove the kernel state of sessions. The devices of these sessions may be missing, or may already
+        belong to other sessions."""
         with self._lock:
             for each in wanted:
                 self._applied.pop(each.session_id, None)
@@ -185,20 +189,21 @@ class DataPlane:
             self._remove(wanted)
 
     def get_applied_sessions(self) -> dict[int, WantedSession]:
-        """Return the state that was applied for each session, by session id."""
+        """Return the state that was applied last for each session, by session id."""
         with self._lock:
             return dict(self._applied)
 
     def set_owners(self, wanted: Iterable[WantedSession]) -> None:
-        """Replace the set of sessions that compete for devices and addresses. The newest session owns a
-        device or address."""
+        """Replace the set of sessions that compete for devices and addresses. The newest session that claims
+        a device or an address owns it."""
         with self._lock:
             self._owners.clear()
             self._add_owners(wanted)
 
     def assign_owners(self, wanted: Sequence[WantedSession]) -> None:
-        """Make sessions the owners of their devices and addresses, and release their former devices and
-        addresses. If several sessions claim the same device or address, the newest session owns it."""
+        """Make sessions the owners of their devices and addresses, and release the former devices and
+        addresses of these sessions. If several sessions claim the same device or address, the newest of these
+        sessions owns it."""
         with self._lock:
             for each in wanted:
                 before = self._applied.get(each.session_id)
@@ -209,8 +214,8 @@ class DataPlane:
     def read(
         self, changed: frozenset[ChangedPart] = ALL_PARTS, before: KernelState = EMPTY_STATE
     ) -> KernelState:
-        """Return the kernel state `before` with its `changed` parts read again. After a change of the
-        configuration, all parts are read."""
+        """Return a copy of the kernel state `before` in which the parts `changed` are read again. If the
+        configuration has changed since `before` was read, read all parts again."""
         with self._lock:
             state = before._replace(revision=self._revision)
         if state.revision != before.revision:
@@ -228,8 +233,8 @@ class DataPlane:
 
     def repair_common(self, state: KernelState) -> Outcome | None:
         """Repair the kernel state that belongs to no session: the routes of pools, and the rules and routes
-        of steering. Return None, and repair nothing, if `state` was read before the last change of the
-        configuration."""
+        of steering. If `state` was read before the last change of the configuration, repair nothing and
+        return None."""
         with self._lock:
             if state.revision != self._revision:
                 return None
@@ -240,8 +245,8 @@ class DataPlane:
     def has_differences(
         self, wanted: WantedSession, state: KernelState, expected: Iterable[FibEntry]
     ) -> bool:
-        """Return True if a part of the kernel state of a session is missing or different. `expected` are the
-        routes of the session."""
+        """Return True if the kernel state `state` lacks a part of a session, or has a different part.
+        `expected` are the routes that the session needs."""
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         if self._has_other_owner(wanted.device, wanted):
             return False
@@ -256,15 +261,16 @@ class DataPlane:
         return not all(map(state.routes.has, expected))
 
     def has_exact_limits(self, wanted: WantedSession, state: KernelState) -> bool:
-        """Return True if the rates and the redirect in the kernel match the session. Sends further queries to
-        the kernel."""
+        """Return True if the rates and the redirect in the kernel are those of the session. This method sends
+        further requests to the kernel."""
         if self._has_other_owner(wanted.device, wanted):
             return True
         link, ifb = state.links[wanted.device], state.links.get(wanted.ifb)
         return self._shaper.has_exact_limits(link, ifb, wanted.rate_down, wanted.rate_up, wanted.profile)
 
     def list_routes(self, wanted: WantedSession, ifindex: int) -> Iterator[tuple[FaultKind, FibEntry]]:
-        """Yield the routes of a session, each with its kind. Routes to a destination that a newer session
+        """Yield the routes of a session in the main table and in the steering table, each with its fault
+        kind. `ifindex` is the index of the session's device. Routes to a destination that a newer session
         owns are left out."""
         for kind, route in wanted.list_routes(ifindex):
             if self._has_other_owner((route.destination, route.length), wanted):
@@ -276,9 +282,10 @@ class DataPlane:
                     yield FaultKind.STEERING, steering_route
 
     def remove_surplus(self, state: KernelState, expected: Set[FibEntry]) -> list[str]:
-        """Remove the kernel state that a former process of the core left behind: unexpected routes, IFBs with
-        the gateway's name prefix, and redirects to such IFBs. Return the names of the removed routes and
-        devices, for the log."""
+        """Remove the kernel state that belongs to no session: unexpected routes, IFBs with the gateway's name
+        prefix, and redirects to such IFBs. `expected` are the routes of all sessions. Return the names of the
+        removed routes and devices, for the log. If `state` was read before the last change of the
+        configuration, remove nothing."""
         with self._lock:
             if state.revision != self._revision:
                 return []
@@ -288,8 +295,8 @@ class DataPlane:
             return [*map(routes.format_destination, removed_routes), *removed_devices]
 
     def _list_pool_routes(self) -> set[FibEntry]:
-        """Return the unreachable routes of pools in the main table; an empty set before the first
-        configuration."""
+        """Return the unreachable routes of pools in the main table. Return an empty set before the first
+        `configure`."""
         if self.cgnat is None:
             return set()
         return set(routes.make_unreachable_routes(MAIN_TABLE, (*self.cgnat.source_ranges, *self.pools)))
@@ -301,9 +308,9 @@ class DataPlane:
     def _make_state(
         self, todo: Sequence[tuple[WantedSession, bool]], known_routes: RouteState | None = None
     ) -> dict[int, Outcome]:
-        """Create or change the whole kernel state of sessions. `todo` has each session with a flag: True if
-        the core must set the host route. Return the outcomes by session id. Sessions without a device are
-        left out."""
+        """Create or change the whole kernel state of sessions. `todo` contains each session with a flag,
+        which is True if the core must set the host route of the session. Routes in `known_routes` are not
+        added again. Return the outcomes by session id. Sessions without a device are left out."""
         before = {wanted.session_id: self._applied.get(wanted.session_id) for wanted, _ in todo}
         self.assign_owners([wanted for wanted, _ in todo])
         moved = [
@@ -399,8 +406,8 @@ class DataPlane:
 
 @dataclass
 class _SessionWork:
-    """Work on the kernel state of one session: the wanted state, the device, the state applied before, and
-    the results."""
+    """Work on the kernel state of one session: the wanted state, the device, the state that was applied
+    before, and the results."""
 
     wanted: WantedSession
     link: Link
@@ -411,7 +418,7 @@ class _SessionWork:
 
     @property
     def is_gone(self) -> bool:
-        """True if the device was removed during the work."""
+        """Flag that is True if the device of the session was removed during the work."""
         return any(isinstance(error, NoDevice) for error in self.failed.values())
 
     def record_result(self, part: PlanePart, error: KernelError | None, is_changed: bool) -> None:
@@ -422,7 +429,8 @@ class _SessionWork:
 
 
 def _set_ipv6_gateways(works: Sequence[_SessionWork]) -> None:
-    """Add the gateway's address in the prefix of each session, and remove the former address."""
+    """Add the gateway's address in the IPv6 prefix of each session to the session's device, and remove the
+    gateway's former address from the device."""
     former: list[KernelChange] = []
     added: list[tuple[_SessionWork, IPv6Address, KernelChange]] = []
     for each in works:

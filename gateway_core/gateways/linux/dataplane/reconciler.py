@@ -80,7 +80,8 @@ class DelayHistogram:
 
 
 class Differences(NamedTuple):
-    """Result of a comparison: the sessions to repair, and the sessions that cannot be repaired."""
+    """Result of a comparison: the sessions to repair, the missing devices that the data plane cannot create,
+    and the expected routes."""
 
     sessions_to_apply: _SessionChanges
     #: Missing devices that the data plane cannot create, by session id, with the reason.
@@ -90,8 +91,8 @@ class Differences(NamedTuple):
 
 
 class Comparison:
-    """Repeated comparison of the sessions with the kernel. Not thread-safe. `clock` returns monotonic
-    seconds."""
+    """Repeated comparison of the wanted sessions with the kernel. `clock` returns monotonic seconds. Not
+    thread-safe."""
 
     def __init__(self, plane: DataPlane, clock: Callable[[], float]) -> None:
         self._plane = plane
@@ -105,7 +106,8 @@ class Comparison:
         self._pending: dict[int, float] = {}
 
     def read(self, changed: frozenset[ChangedPart]) -> None:
-        """Read the parts of the kernel that changed since the last reading. Raises KernelError."""
+        """Read the parts of the kernel state that changed since the previous call of `read`. Raises
+        KernelError if the kernel cannot be read."""
         self.state = self._plane.read(changed, self.state)
 
     def compare(
@@ -116,10 +118,11 @@ class Comparison:
         shaped_indexes: Set[int],
         faulty_ids: Sequence[int | None],
     ) -> Differences:
-        """Compare the `present` sessions with the last reading of the kernel. `applied` is the state applied
-        before, by session id. `changed` are the parts that the last reading has read again. `shaped_indexes`
-        are the indexes of devices whose qdiscs changed. `faulty_ids` are the ids of sessions with a fault: at
-        most _MAX_RETRIES_PER_SWEEP of these sessions are repaired again. Raises KernelError."""
+        """Compare the sessions in `present` with the kernel state of the last `read`. `present` is the wanted
+        state of each session by session id, and `applied` is the state that was applied before. `changed` are
+        the parts that the last `read` has read again. `shaped_indexes` are the indexes of the devices whose
+        qdiscs changed. `faulty_ids` are the ids of the sessions with a fault: at most _MAX_RETRIES_PER_SWEEP
+        of these sessions are repaired again. Raises KernelError if a request to the kernel fails."""
         retried, due = set(faulty_ids[:_MAX_RETRIES_PER_SWEEP]), self._select_due(present, shaped_indexes)
         faulty_set = set(faulty_ids)
         is_quiet = not (changed or faulty_set or self._is_lacking) and present == applied
@@ -157,8 +160,9 @@ class Comparison:
         return [] if link is None else [route for _, route in self._plane.list_routes(wanted, link.ifindex)]
 
     def _select_due(self, present: Mapping[int, WantedSession], shaped_indexes: Set[int]) -> set[int]:
-        """Return the ids of the sessions whose rates and redirect are compared now: the next sessions of the
-        round, and sessions whose device index is in `shaped_indexes`."""
+        """Return the ids of the sessions whose rates and redirect are due for a comparison. Due are the next
+        sessions of the round, which compares all sessions within _ROUND_SECONDS, and the sessions with a
+        device index in `shaped_indexes`."""
         now = self._now()
         number = min(len(present), int(len(present) * (now - self._stopped_at) / _ROUND_SECONDS) + 1)
         start = self._position % (len(present) or 1)
@@ -171,8 +175,8 @@ class Comparison:
 
 
 def _find_missing_device(wanted: WantedSession, state: KernelState) -> tuple[PlanePart, str] | None:
-    """Return the device that a session needs but the data plane cannot create, with the reason; None if no
-    device is missing."""
+    """Return the device that a session needs but the data plane cannot create, with the reason why the device
+    counts as missing. Return None if no device is missing."""
     if wanted.access_interface not in state.links:
         return PlanePart(FaultKind.VLAN, wanted.access_interface), "there is no such device"
     link = state.links.get(wanted.device)
@@ -183,17 +187,17 @@ def _find_missing_device(wanted: WantedSession, state: KernelState) -> tuple[Pla
 
 
 class DesiredState(Protocol):
-    """Wanted state: the sessions that must be in the kernel. Thread-safe."""
+    """Wanted state of the kernel: the sessions whose state must be in the kernel. Thread-safe."""
 
     def get_wanted(self) -> Mapping[int, WantedSession]:
-        """Return the wanted sessions by id. The returned mapping never changes."""
+        """Return the wanted sessions by session id. The returned mapping never changes."""
 
     def is_complete(self) -> bool:
-        """Return True if every source has replied since the start of the core. Only then, kernel state
-        without a session is surplus."""
+        """Return True if every source has replied since the start of the core. Kernel state without a session
+        may be removed only if the wanted state is complete."""
 
     def is_fresh(self) -> bool:
-        """Return True if every source replied to the last request, so that no session is stale."""
+        """Return True if every source replied to the last request. Then no session is stale."""
 
     def restore_vlan(self, interface: str) -> bool:
         """Recreate the network device of a VLAN. Return False if the VLAN does not belong to the gateway.
@@ -201,9 +205,10 @@ class DesiredState(Protocol):
 
 
 class Reconciler:
-    """Thread that creates the kernel state of new sessions, removes the state of ended sessions, and repairs
-    state that differs from the wanted state. The first creation of a session does not count as a repair.
-    `fault_register` has the repairs and the faults. Any thread may call `apply_soon` and `stop`."""
+    """Thread that creates the kernel state of new sessions, removes the kernel state of ended sessions, and
+    repairs kernel state that differs from the wanted state. The first creation of a session's state does not
+    count as a repair. `fault_register` contains the repairs and the faults. Any thread may call `apply_soon`
+    and `stop`."""
 
     def __init__(self, plane: DataPlane, desired: DesiredState, clock: Clock) -> None:
         self.fault_register = FaultRegister(clock.wall)
@@ -228,7 +233,8 @@ class Reconciler:
         self._take_shaped: Callable[[], set[int]] = set
 
     def apply_soon(self, *ids: int) -> None:
-        """Make `run` apply sessions immediately. `ids` are the ids of new, changed or ended sessions."""
+        """Make `run` apply the wanted state of sessions as soon as possible. `ids` are the ids of new,
+        changed or ended sessions."""
         with self._work:
             now = self._now()
             for id in ids:
@@ -243,7 +249,7 @@ class Reconciler:
             self._work.notify()
 
     def run(self, thread_group: ThreadGroup) -> None:
-        """Reconcile until `stop` is called. The kernel state of the sessions stays afterwards."""
+        """Reconcile until `stop` is called. The kernel state of the sessions stays after the return."""
         with Watcher() as watcher:
             self._take_shaped, self._is_watching = watcher.take_shaped_indexes, True
             thread = thread_group.start(lambda: self._watch(watcher), "kernel watcher")
@@ -255,8 +261,8 @@ class Reconciler:
                 thread.join()
 
     def sweep(self) -> None:
-        """Compare all sessions with the kernel, and repair differences: at most _REPAIRS_PER_SWEEP sessions
-        in one call. Raises KernelError."""
+        """Compare all sessions with the kernel, and repair the differences of at most _REPAIRS_PER_SWEEP
+        sessions. Raises KernelError if a request to the kernel fails."""
         started = self._now()
         # Before the sessions: a source that replies in between has its sessions in the next sweep.
         is_complete, is_fresh = self._desired.is_complete(), self._desired.is_fresh()
@@ -307,7 +313,7 @@ class Reconciler:
                 self._sweep_at = self._rest_until if self._changed else now
 
     def _wait(self) -> bool:
-        """Wait for work. Return False after `stop`."""
+        """Wait until sessions have changed or the next sweep is due. Return False if `stop` was called."""
         with self._work:
             while not (self._is_stopping or self._changed):
                 wait_seconds = self._sweep_at - self._now()
@@ -364,8 +370,10 @@ class Reconciler:
     def _handle_missing_devices(
         self, missing: Mapping[int, tuple[PlanePart, str]], now: float, is_fresh: bool
     ) -> None:
-        """Recreate VLANs that are missing longer than _GRACE_SECONDS, and record devices that stay missing as
-        faults."""
+        """Recreate VLAN devices that have been missing for _GRACE_SECONDS. Record every other device that has
+        been missing for _GRACE_SECONDS, and every VLAN device that cannot be recreated, as a fault. `missing`
+        contains the missing device of each session and the reason, by session id. `now` is in monotonic
+        seconds. `is_fresh` is True if no session is stale."""
         # While a source does not reply, its sessions may be over: the time does not count.
         self._missing = {id: self._missing.get(id, now) if is_fresh else now for id in missing}
         reasons: dict[PlanePart, str | None] = {}
@@ -379,8 +387,8 @@ class Reconciler:
             self.fault_register.set_faults(id, {} if final_reason is None else {part: final_reason})
 
     def _restore_vlan(self, part: PlanePart, reason: str) -> str | None:
-        """Recreate the device of a VLAN. Return None on success, or the reason why the device is still
-        missing."""
+        """Recreate the device of a VLAN. Return None on success. Return the reason why the device is still
+        missing otherwise: `reason` if the VLAN does not belong to the gateway, or the text of the error."""
         try:
             if not self._desired.restore_vlan(part.object):
                 return reason
@@ -400,8 +408,8 @@ class Reconciler:
                 self._unread = ALL_PARTS
 
     def _repair(self, todo: _SessionChanges) -> bool:
-        """Create or repair the state of sessions in batches. Return False if the rest must wait for new
-        sessions or for the next sweep."""
+        """Create or repair the kernel state of sessions in batches. Return False if some sessions are left,
+        because new sessions must be applied first or because the limit of the sweep is reached."""
         for first in range(0, len(todo), _SESSIONS_PER_BATCH):
             if first and (first >= _REPAIRS_PER_SWEEP or self._changed):
                 return False

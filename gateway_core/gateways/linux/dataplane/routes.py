@@ -51,7 +51,7 @@ class RouteState(NamedTuple):
         return cls(own_routes, devices)
 
     def has(self, route: FibEntry) -> bool:
-        """Return True if the kernel has the route. A route that another program added to the main table
+        """Return True if the kernel has the route. A route in the main table that another program added
         counts if its destination and device are the same."""
         return route in self.own_routes or (
             route.table == MAIN_TABLE
@@ -60,13 +60,14 @@ class RouteState(NamedTuple):
 
 
 class SessionRoutes:
-    """Manager of the routes of sessions in the kernel. Thread-safe. Methods raise KernelError."""
+    """Manager of the routes of sessions in the kernel. Thread-safe. Methods raise KernelError if the kernel
+    cannot be reached."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
 
     def read(self) -> RouteState:
-        """Return all routes that may belong to sessions."""
+        """Return the routes in the kernel that may belong to sessions."""
         others = [
             entry
             for family, protocol in _FOREIGN_PROTOCOLS
@@ -75,15 +76,15 @@ class SessionRoutes:
         return RouteState.of(self.read_own(), others)
 
     def read_own(self) -> set[FibEntry]:
-        """Return the routes that the core added."""
+        """Return the routes in the kernel that the core added."""
         return {
             entry for each in _ADDRESS_FAMILIES for entry in self._reader.read_fib_entries(each, OWN_PROTOCOL)
         }
 
     def add(self, routes: Sequence[FibEntry], known_routes: RouteState | None = None) -> list[int | None]:
-        """Add routes, and replace routes with the same destination on another device. Return one value per
-        route: the error number, 0 for success, or None if the route existed before. `known_routes` is the
-        state of the kernel, if the caller has read it."""
+        """Add routes, and replace routes that have the same destination but another device. Return one value
+        for each route: 0 for success, the error number of a refusal, or None if the route existed before.
+        `known_routes` are the routes in the kernel, or None if the caller has not read the routes."""
         codes: list[int | None] = list(try_changes("add routes", list(map(fib.add_route, routes))))
         present = [number for number, code in enumerate(codes) if code == errno.EEXIST]
         devices = {routes[number].ifindex for number in present}
@@ -102,7 +103,7 @@ class SessionRoutes:
         return codes
 
     def replace(self, routes: Iterable[FibEntry]) -> list[KernelError]:
-        """Add or replace routes, and return the refusals of the kernel."""
+        """Add or replace routes. Return an error for each route that the kernel refuses."""
         routes = list(routes)
         codes = try_changes("replace routes", [fib.replace_route(route) for route in routes])
         return [
@@ -112,7 +113,7 @@ class SessionRoutes:
         ]
 
     def remove(self, routes: Iterable[FibEntry]) -> list[FibEntry]:
-        """Remove routes of the core from the kernel, and return the removed routes."""
+        """Remove routes that the core added from the kernel. Return the routes that were removed."""
         routes = list(routes)
         codes = try_changes("remove routes", [fib.delete_route(route) for route in routes])
         return [route for route, code in zip(routes, codes, strict=True) if code == 0]
@@ -130,8 +131,8 @@ class SessionRoutes:
 
 
 def find_surplus(routes: Set[FibEntry], expected: Set[FibEntry]) -> list[FibEntry]:
-    """Return the routes in `routes` that are not expected. A route that differs from an expected route only
-    in gateway or source is left out, because the kernel would delete the expected route instead."""
+    """Return the routes in `routes` that are not in `expected`. A route that differs from an expected route
+    only in gateway or source is left out, because the kernel would delete the expected route instead."""
     kept = {(route.table, route.destination, route.length, route.ifindex) for route in expected}
     return [
         route
@@ -141,15 +142,16 @@ def find_surplus(routes: Set[FibEntry], expected: Set[FibEntry]) -> list[FibEntr
 
 
 def format_destination(route: FibEntry) -> str:
-    """Return the destination in the notation of `ip route`: `192.0.2.0/24` or `unreachable 192.0.2.0/24`."""
+    """Return the destination of a route in the notation of `ip route`, such as `192.0.2.0/24` or `unreachable
+    192.0.2.0/24`."""
     family = socket.AF_INET if len(route.destination) == 4 else socket.AF_INET6
     type = "unreachable " if route.is_unreachable else ""
     return f"{type}{socket.inet_ntop(family, route.destination)}/{route.length}"
 
 
 def make_unreachable_routes(table: int, networks: Iterable[IPv4Network | IPv6Network]) -> list[FibEntry]:
-    """Return an unreachable route to each network: the kernel refuses packets for which the table has no more
-    specific route."""
+    """Return one unreachable route for each network. The kernel refuses a packet to the network if the table
+    has no more specific route for the packet."""
     return [
         FibEntry(table, each.network_address.packed, each.prefixlen, 0, None, None, is_unreachable=True)
         for each in networks
@@ -157,12 +159,14 @@ def make_unreachable_routes(table: int, networks: Iterable[IPv4Network | IPv6Net
 
 
 def add_pool_routes(routes: Set[FibEntry], own_routes: Set[FibEntry]) -> Outcome:
-    """Add the missing unreachable routes of pools to the main table. These routes refuse packets to
-    subscriber addresses without a session. Raises KernelError.
+    """Add the unreachable routes of pools that are missing in the main table. `routes` are the routes of all
+    pools, and `own_routes` are the routes in the kernel that the core added. These routes refuse packets to
+    subscriber addresses without a session. Raises KernelError if the kernel cannot be reached.
 
-    The rest of the network routes the whole pool to the gateway. Without the unreachable route, a packet to
-    an address without a session would loop between the gateway and its default router until the TTL expires.
-    The route of a session is more specific, and any other route to the pool has a better metric."""
+    The rest of the provider's network routes a whole pool to the gateway. Without the unreachable route, a
+    packet to an address without a session would loop between the gateway and its default router until the TTL
+    expires. The route of a session is more specific than the unreachable route, and any other route to the
+    pool has a better metric."""
     missing = [(format_destination(route), fib.replace_route(route)) for route in routes - own_routes]
     return _apply_changes(FaultKind.POOL, "add the route", missing)
 
@@ -197,8 +201,8 @@ class Steering:
         return FibEntry(cgnat.vrf_table, address.packed, address.max_prefixlen, ifindex, None, None)
 
     def configure(self, cgnat: Cgnat) -> int | None:
-        """Set the configuration; `repair` applies the configuration to the kernel. Return the routing table
-        that is no longer used, or None."""
+        """Set the configuration. The next `repair` applies the configuration to the kernel. Return the former
+        routing table if the new configuration does not use this table, or None."""
         before, self._cgnat = self._cgnat, cgnat if cgnat.enabled else None
         if before is None or (cgnat.enabled and cgnat.vrf_table == before.vrf_table):
             return None
@@ -206,13 +210,13 @@ class Steering:
 
     def list_routes(self) -> set[FibEntry]:
         """Return the steering routes that belong to no session. The route to the appliance is left out while
-        its interface is missing or down."""
+        the interface to the appliance is missing or down."""
         return set(self._find_routes()[0])
 
     def repair(self, rules: Iterable[PolicyRule], own_routes: Set[FibEntry]) -> Outcome:
-        """Add the missing steering rules and routes, and remove former rules. `rules` and `own_routes` are
-        the current rules and routes in the kernel. Former rules stay if the kernel refuses a new rule or
-        route."""
+        """Add the missing steering rules and routes, and remove the former rules. `rules` are the current
+        rules in the kernel, and `own_routes` are the current routes that the core added. The former rules
+        stay if the kernel refuses a new rule or route."""
         routes, error = self._find_routes()
         failed = {} if error is None else {PlanePart(FaultKind.STEERING, str(_DEFAULT_NETWORK)): error}
         ours = [rule for rule in rules if (rule.priority, rule.protocol) == (_RULE_PRIORITY, OWN_PROTOCOL)]
@@ -234,9 +238,10 @@ class Steering:
         return Outcome(changed, {**failed, **refused})
 
     def _find_routes(self) -> tuple[list[FibEntry], NoDevice | None]:
-        """Return the steering routes that belong to no session. If the route to the appliance is not
-        possible, also return the reason. A down interface is detected here, because the kernel reports the
-        same error for a down interface as for a wrong gateway."""
+        """Return the steering routes that belong to no session, and None. If the interface to the appliance
+        is missing or down, leave out the route to the appliance, and return the reason in place of None. A
+        down interface must be detected here, because the kernel reports the same error for a down interface
+        as for a wrong gateway."""
         cgnat = self._cgnat
         if cgnat is None:
             return [], None
@@ -253,8 +258,9 @@ class Steering:
 
 
 def _apply_changes(kind: FaultKind, verb: str, changes: Sequence[tuple[str, KernelChange]]) -> Outcome:
-    """Make changes of named objects. An object that already exists, or is already removed, counts neither as
-    changed nor as failed."""
+    """Make changes of named objects, and return the outcome. `changes` contains the name of each object with
+    its change. `verb` begins the error text, such as `steer by`. An object that already exists, or is already
+    removed, counts neither as changed nor as failed."""
     codes = try_changes(f"{verb} {changes[0][0]}", [change for _, change in changes]) if changes else []
     parts = [(PlanePart(kind, name), code) for (name, _), code in zip(changes, codes, strict=True)]
     return Outcome(

@@ -70,8 +70,8 @@ _GONE_CODES = {errno.ENODEV, errno.ENOENT, errno.EINVAL}
 
 
 class Limits(NamedTuple):
-    """Rate limits of a session, with its device. A rate of 0 means no limit. Rates below 8,000 bit/s are
-    raised to 8,000."""
+    """Rate limits and device of a session. A rate of 0 means no limit. Any other rate below 8,000 bit/s is
+    raised to 8,000 bit/s."""
 
     link: Link
     ifb: str
@@ -82,7 +82,8 @@ class Limits(NamedTuple):
 
 @dataclass(eq=False)
 class Direction:
-    """Work on one traffic direction of a session: the limit, the devices, and the result."""
+    """Work on one traffic direction of a session, downstream or upstream: the limit, the devices, and the
+    result."""
 
     step: str
     #: The index of the session's device.
@@ -98,16 +99,16 @@ class Direction:
 
 
 class _NotAnIfb(KernelError):
-    """Refusal of a change: a device with the name of an IFB is not an IFB."""
+    """Refusal of a change, because a device that has the name of an IFB is not an IFB."""
 
     def __init__(self, step: str) -> None:
         super().__init__(step, "it is not an IFB")
 
 
 class Shaper:
-    """Shaper of many sessions at once. Changes of one kind are sent together, in the order that costs the
-    kernel least time. A refusal by the kernel ends the work on one direction of one session only.
-    Thread-safe. Methods raise KernelError when the kernel cannot be reached."""
+    """Shaper of many sessions at once. Changes of one kind are sent to the kernel together, in the order that
+    takes the kernel the least time. If the kernel refuses a change, only the work on one direction of one
+    session ends. Thread-safe. Methods raise KernelError if the kernel cannot be reached."""
 
     def __init__(self, reader: KernelReader) -> None:
         self._reader = reader
@@ -118,8 +119,8 @@ class Shaper:
 
     def shape(self, sessions: Sequence[Limits]) -> list[tuple[Direction, Direction]]:
         """Set the downstream and upstream limits of sessions. Return the two directions of each session,
-        downstream first. No two sessions may have the same device. The error of a direction is NoDevice if a
-        device was removed during the change."""
+        downstream first. No two sessions may have the same device. If a device is removed during the change,
+        the error of the direction is NoDevice."""
         pairs = [_make_directions(each) for each in sessions]
         down, up = [down for down, _ in pairs], [up for _, up in pairs]
         limited_up = [each for each in up if each.limit is not None]
@@ -139,16 +140,17 @@ class Shaper:
     def make_qdisc_entries(
         self, ifindex: int, ifb: int
     ) -> tuple[tuple[QdiscEntry, ...], tuple[QdiscEntry, ...]]:
-        """Return the downstream and upstream qdiscs that a session must have. `ifindex` and `ifb` are the
-        indexes of its device and its IFB."""
+        """Return the downstream qdiscs and the upstream qdiscs that a session must have. `ifindex` is the
+        index of the session's device, and `ifb` is the index of the session's IFB."""
         down, up = self._make_limit_entries(ifindex), self._make_limit_entries(ifb)
         return down, (QdiscEntry(ifindex, INGRESS, _INGRESS_QDISC.handle, _INGRESS_QDISC.kind), *up)
 
     def has_exact_limits(
         self, link: LinkEntry, ifb: LinkEntry | None, down_bps: int, up_bps: int, profile: OverheadProfile
     ) -> bool:
-        """Return True if the kernel has these rates and the redirect of a session. The caller has checked
-        that all qdiscs of the session exist."""
+        """Return True if the kernel has the rates `down_bps` and `up_bps` and the redirect of a session. Call
+        this method only if all qdiscs of the session exist. `link` is the session's device. `ifb` is the
+        session's IFB, or None if there is no IFB."""
         limit = partial(_make_limit, profile=profile, link=link)
         down, up = self._reader.find_qdiscs([(link.ifindex, ROOT), (0 if ifb is None else ifb.ifindex, ROOT)])
         if down_bps and down != _make_tbf(limit(down_bps)):
@@ -163,9 +165,10 @@ class Shaper:
         )
 
     def stop_shaping(self, *sessions: tuple[str, str]) -> None:
-        """Remove all limits of sessions. Each session is the name of its device and the name of its IFB; both
-        devices may be missing. The kernel needs 20 ms to remove one IFB, and 20 ms to remove many IFBs
-        together. Raises the first error."""
+        """Remove all limits of sessions. `sessions` contains the name of the device and the name of the IFB
+        of each session. Both devices may be missing. A call for many sessions takes little more time than a
+        call for one session: the kernel needs 20 ms to remove one IFB, and also 20 ms to remove many IFBs
+        together. Raises the KernelError of the first refusal, after all other changes were tried."""
         step = f"remove the limits of {len(sessions)} sessions"
         links = self._reader.find_links([interface for interface, _ in sessions])
         directions = [
@@ -186,9 +189,10 @@ class Shaper:
     def remove_surplus(
         self, present: Mapping[str, LinkEntry], qdiscs: Iterable[QdiscEntry], kept_names: Container[object]
     ) -> list[str]:
-        """Remove IFBs with the gateway's name prefix, and the limits of devices that are redirected to such
-        an IFB. Devices with a name in `kept_names` stay. `present` and `qdiscs` are the links and qdiscs in
-        the kernel. Return the names of the removed devices."""
+        """Remove the IFBs with the gateway's name prefix, and the limits of the devices whose packets are
+        redirected to such an IFB. Devices with a name in `kept_names` stay. `present` and `qdiscs` are the
+        links and the qdiscs in the kernel. Return the names of the devices whose limits or IFBs were
+        removed."""
         names = {link.ifindex: name for name, link in present.items()}
         ifbs = {index for index, name in names.items() if name.startswith(IFB_PREFIX)}
         surplus = {}
@@ -208,7 +212,7 @@ class Shaper:
         return list(removed)
 
     def _create_ifbs(self, directions: Sequence[Direction]) -> list[Direction]:
-        """Create the missing IFBs, and return the directions whose IFB is down."""
+        """Create the missing IFBs of directions. Return the directions whose IFB is down."""
         for each in directions:
             if len(each.ifb) > MAX_NAME_LENGTH:
                 reason = f"a name has at most {MAX_NAME_LENGTH} bytes"
@@ -235,7 +239,7 @@ class Shaper:
         return root, QdiscEntry(ifindex, _TBF_CLASS, _FQ_CODEL_QDISC.handle, _FQ_CODEL_QDISC.kind)
 
     def _set_limits(self, directions: Sequence[Direction]) -> None:
-        """Set the rate limits of devices. The limit works with a plain FIFO queue first, until fq_codel is
+        """Set the rate limits of directions. A limit works with a plain FIFO queue until fq_codel is
         added."""
         self._set_qdisc(
             ROOT,
@@ -281,9 +285,9 @@ class Shaper:
         self._set_qdisc(_TBF_CLASS, [(each, _FQ_CODEL_QDISC, add(each.limited_index)) for each in directions])
 
     def _set_qdisc(self, parent: int, todo: Sequence[tuple[Direction, Qdisc, KernelChange]]) -> None:
-        """Set the qdisc under `parent` on each device. `todo` has each direction with its qdisc and the
-        change that adds the qdisc. A qdisc with the same handle is changed in place, any other qdisc is
-        replaced."""
+        """Set the qdisc under the handle `parent` on each device. `todo` contains each direction with the
+        qdisc and the change that adds the qdisc. An existing qdisc with the same handle and kind is changed
+        in place. Any other qdisc is replaced."""
         wanted = {each: (qdisc, add) for each, qdisc, add in todo}
         _, present = _run_changes([(each, add) for each, _, add in todo], {errno.EEXIST})
         found = self._reader.find_qdiscs([(each.limited_index, parent) for each in present])
@@ -354,7 +358,8 @@ class Shaper:
         return [each for each in self._reader.read_filters(ifindex) if each.priority == _REDIRECT_PRIORITY]
 
     def _remove_ifbs(self, directions: Sequence[Direction]) -> None:
-        """Remove IFBs. The redirects to these IFBs must be removed first, or their packets would be lost."""
+        """Remove the IFBs of directions. Remove the redirects to these IFBs before this call, or the
+        redirected packets would be lost."""
         working, changes = _select_working(directions), []
         for each, link in zip(working, self._reader.find_links([each.ifb for each in working]), strict=True):
             if link is not None and link.kind == IFB:
@@ -385,9 +390,9 @@ def _select_working(directions: Iterable[Direction]) -> list[Direction]:
 def _run_changes(
     changes: Sequence[tuple[Direction, KernelChange]], accepted_codes: Container[int] = ()
 ) -> tuple[list[Direction], list[Direction]]:
-    """Make changes in the given order. Return the directions whose change succeeded, and the directions whose
-    change the kernel refused with an error number in `accepted_codes`. Any other refusal becomes the error of
-    its direction."""
+    """Make changes in the given order. Return two lists: the directions whose change succeeded, and the
+    directions whose change the kernel refused with an error number in `accepted_codes`. Any other refusal is
+    stored as the error of its direction."""
     changed, refused = [], []
     codes = try_changes("shape sessions", [change for _, change in changes])
     for (each, _), code in zip(changes, codes, strict=True):
@@ -402,9 +407,9 @@ def _run_changes(
 
 
 def _make_limit(bps: int, profile: OverheadProfile, link: Link | LinkEntry) -> TbfLimit:
-    """Return the TBF limit for a session's device. `bps` is the rate in bits per second. The overhead of a
-    profile is counted from the IP packet, so the Ethernet header is subtracted if the kernel counts the
-    header for `link`."""
+    """Return the TBF limit of one direction of a session. `bps` is the rate in bits per second, and `link` is
+    the session's device. The overhead of a profile is counted from the IP packet. So the Ethernet header is
+    subtracted from the overhead if the kernel counts the header for `link`."""
     rate = max(bps // 8, _MIN_BYTES_PER_SECOND)
     counted = _ETHERNET_HEADER_BYTES if link.has_ethernet_header else 0
     burst = max(int(rate * _BURST_SECONDS), _MIN_BURST_BYTES)
