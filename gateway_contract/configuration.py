@@ -111,7 +111,7 @@ class Rate(Leaf):
     contain rates below the minimum for new values."""
 
     def load(self, value: Any) -> int:
-        return parse_rate(super().load(value), least=1)
+        return parse_rate(super().load(value), min_bps=1)
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ class Contract:
         """Return the full name of a method, with the name of the interface."""
         return f"{self.name}.{method.__name__}"
 
-    def error(self, failure: Failure) -> ErrorReply:
+    def make_error(self, failure: Failure) -> ErrorReply:
         """Return the exception that a handler raises to reply with this error."""
         name = f"{self.name}.{get_error_name(type(failure))}"
         return ErrorReply(name, msgspec.Raw(msgspec.json.encode(failure)))

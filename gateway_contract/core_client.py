@@ -363,7 +363,7 @@ class CoreClient(ContractClient):
         call = wire.ReplaceConfiguration(document, _CLIENT_AUTHOR, if_match=if_match)
         return self.call(call, timeout=_COMMIT_TIMEOUT)
 
-    def amend(self, edits: Sequence[wire.Edit], author: str, action: str) -> wire.CommitReply:
+    def commit_edits(self, edits: Sequence[wire.Edit], author: str, action: str) -> wire.CommitReply:
         """Commit edits of the running configuration; the candidate keeps its changes. `action` is the name of
         the change in the core's log. Raises EditRefused, Invalid and EditNotFound."""
         call = wire.AmendConfiguration(_encode_edits(edits), author, action=action)

@@ -27,7 +27,7 @@ class CannotRescue(GatewayApiError):
 def enable(environment: Mapping[str, str]) -> str:
     """Set api.enabled to true, and return a sentence about the result. Raises CannotRescue."""
     with _open_core(environment) as core:
-        result = core.amend([Edit(EditAction.SET, "api.enabled", True)], _AUTHOR, "rescue.enable")
+        result = core.commit_edits([Edit(EditAction.SET, "api.enabled", True)], _AUTHOR, "rescue.enable")
     return "The API is enabled." if result.committed else "The API is enabled already; nothing was changed."
 
 
@@ -50,7 +50,7 @@ def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], st
         else:
             edit = Edit(EditAction.SET, f"{path}.password_hash", password_hash)
             message = f"The password of {user}, whose role is {account.role}, is set."
-        core.amend([edit], _AUTHOR, "rescue.password")
+        core.commit_edits([edit], _AUTHOR, "rescue.password")
     return message
 
 

@@ -11,7 +11,7 @@ from gateway_contract.version import PACKAGE
 from gatewayctl import terminal
 from gatewayctl.cli import all_option, columns_option, context_option, group, output_option
 from gatewayctl.errors import ClientError, ExitStatus
-from gatewayctl.terminal import complain
+from gatewayctl.terminal import print_errors
 
 _EPILOG = f"Exit status: {'; '.join(f'{int(status)}, {status.meaning}' for status in ExitStatus)}."
 
@@ -84,7 +84,7 @@ def main() -> int:
         status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)
         return status if isinstance(status, int) else ExitStatus.SUCCESS
     except ClientError as error:
-        complain(error.lines)
+        print_errors(error.lines)
         return error.status
     except click.UsageError as error:
         message = io.StringIO()
@@ -95,7 +95,7 @@ def main() -> int:
         return ExitStatus.USAGE
     except UnicodeEncodeError as error:
         # Arguments of a terminal with another encoding: the API and the configuration are UTF-8.
-        complain([f"{error.object!r} is not UTF-8"])
+        print_errors([f"{error.object!r} is not UTF-8"])
         return ExitStatus.USAGE
     except (click.Abort, KeyboardInterrupt):
         terminal.tell("")

@@ -38,7 +38,7 @@ from gatewayctl.results import (
     show,
     show_all,
 )
-from gatewayctl.terminal import ask, ask_login, complain, has_terminal
+from gatewayctl.terminal import ask, ask_login, has_terminal, print_errors
 from gatewayctl.texts import format_time
 
 #: A function or command that a decorator returns with another option.
@@ -369,7 +369,7 @@ def _show_each(gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Fo
     gateways."""
     results, errors = _read_each(gateways, read)
     for name, error in errors:
-        complain(error.lines, name)
+        print_errors(error.lines, name)
     show_all(results, format)
     statuses = [*(each.result.status for each in results), *(error.status for _, error in errors)]
     if any(statuses):

@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 from gatewayctl import terminal
 from gatewayctl.client.gateway import Record
 from gatewayctl.errors import ExitStatus
-from gatewayctl.terminal import complain
+from gatewayctl.terminal import print_errors
 from gatewayctl.texts import escape, escape_lines, format_json, get_display
 
 TABLE, WIDE_TABLE, JSON, CSV, JSONPATH = "table", "wide", "json", "csv", "jsonpath"
@@ -415,7 +415,7 @@ def _add_context_fields(results: Sequence[ContextResult]) -> list[Record]:
 
 def _show_table(table: Table) -> None:
     terminal.show(*table.lines)
-    complain(_describe_left_out(table))
+    print_errors(_describe_left_out(table))
 
 
 def _describe_left_out(table: Table) -> list[str]:

@@ -93,7 +93,7 @@ def tell(text: str) -> None:
     _write(f"{escape(text)}\n", err=True)
 
 
-def complain(texts: Iterable[str], context: str | None = None) -> None:
+def print_errors(texts: Iterable[str], context: str | None = None) -> None:
     """Print lines on standard error, prefixed with the name of the program. `context` names the gateway with
     the problem if there are several gateways."""
     prefix = f"gatewayctl: {context}" if context else "gatewayctl"
@@ -142,7 +142,7 @@ def show_progress(total: int) -> Iterator[Callable[[int, int], None]]:
         nonlocal tenths
         if total >= _MIN_PROGRESS_STEPS and done_count * 10 // total > tenths:
             tenths = done_count * 10 // total
-            complain([f"{done_count} of {total}, {failures} failed"])
+            print_errors([f"{done_count} of {total}, {failures} failed"])
 
     yield update
 
@@ -156,7 +156,7 @@ def ask_login(context: Context) -> tuple[str, str] | None:
     password_file = os.environ.get("GATEWAY_PASSWORD_FILE")
     if not password_file and not has_terminal():
         return None
-    complain(
+    print_errors(
         [context.describe_token_problem(time.time()) or "the gateway does not accept the token any more"]
     )
     username = os.environ.get("GATEWAY_USER") or context.username

@@ -15,7 +15,7 @@ import click
 from gateway_contract.base.texts import DAY, format_local, format_utc, is_number, parse_duration, parse_time
 from gateway_contract.core.sessions import MAX_EXPIRY_SECONDS
 from gatewayctl.cli import get_label
-from gatewayctl.terminal import complain
+from gatewayctl.terminal import print_errors
 
 #: Forms of a time, for help texts.
 TIME_FORMS = "2h (ago), 02:13, yesterday 02:13, 2026-03-01, ISO 8601 or epoch seconds"
@@ -107,7 +107,7 @@ class TimeType(click.ParamType[str]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if typed_time.is_local and param is not None and not (ctx and ctx.resilient_parsing):
-            complain([f"{get_label(param)} is {format_local(typed_time.at)}"])
+            print_errors([f"{get_label(param)} is {format_local(typed_time.at)}"])
         try:
             # A text that the API accepts is sent unchanged, to keep fractions of a second.
             _parse_api_time(value, now, is_future=self._is_future)

@@ -159,8 +159,8 @@ def list_nodes(node: ast.AST, statement: int = 0, is_inside: bool = False) -> It
                 yield from ((each, statement) for call in calls for each in ast.walk(call))
             elif isinstance(child, ast.AST) and name != "decorator_list":
                 function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-                inside = is_inside or (name == "body" and isinstance(node, function))
-                yield from list_nodes(child, statement if inside else 0, inside)
+                is_child_inside = is_inside or (name == "body" and isinstance(node, function))
+                yield from list_nodes(child, statement if is_child_inside else 0, is_child_inside)
 
 
 def _list_changes(
@@ -334,9 +334,11 @@ class Record:
         """Return the tests that execute the line of a mutant. Tests that are fast and belong to the file come
         first."""
         executed = self.read_executed(mutant.file)
-        inside = {statement for _, statement in list_nodes(ast.parse((ROOT / mutant.file).read_text()))} - {0}
+        statements = {
+            statement for _, statement in list_nodes(ast.parse((ROOT / mutant.file).read_text()))
+        } - {0}
         # An import executes the other lines: each test counts that executes a function of this file.
-        lines = {mutant.line, mutant.statement} if mutant.statement else inside
+        lines = {mutant.line, mutant.statement} if mutant.statement else statements
         matching_tests = {test for test in executed if executed[test] & lines}
         if not mutant.statement:
             package, _, name = mutant.file.removesuffix(".py").replace("/", ".").rpartition(".")
@@ -346,7 +348,7 @@ class Record:
             matching_tests |= {test for test in self.seconds if _get_module(test) in modules}
         lines_by_module = defaultdict[str, set[int]](set)
         for test in executed:
-            lines_by_module[_get_module(test)] |= executed[test] & inside
+            lines_by_module[_get_module(test)] |= executed[test] & statements
         tests, seconds, modules = list[str](), 0.0, set()
         for test in sorted(
             matching_tests,

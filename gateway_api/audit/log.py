@@ -104,7 +104,7 @@ _SELECT_OPEN_CALLS = """
 SELECT number, json_extract(record, '$.call_id') AS call, action FROM record
 WHERE result = 'unanswered' AND call IS NOT NULL ORDER BY number DESC LIMIT ?
 """
-_CLOSE_CALL = """
+_CALL_RESULT_UPDATE = """
 UPDATE record SET record = json_set(record, '$.result', ?, '$.message', ?, '$.call_id', null)
 WHERE number = ? AND json_extract(record, '$.call_id') = ?
 """
@@ -216,7 +216,7 @@ class AuditDatabase:
 
         def change(connection: DatabaseFile) -> None:
             for call, (result, message) in outcomes.items():
-                connection.execute(_CLOSE_CALL, (result, message, call.number, call.id))
+                connection.execute(_CALL_RESULT_UPDATE, (result, message, call.number, call.id))
 
         self._write(change)
 

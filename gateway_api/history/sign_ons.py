@@ -149,7 +149,7 @@ class SignOnRecorder:
                     position = self._follow(writer, position)
                 except CoreLacksMethod as error:
                     if not self._has_warned:
-                        LOG.warning("no failed sign-ons are recorded in the history: %s", error)
+                        LOG.warning("cannot record failed sign-ons in the history: %s", error)
                     self._has_warned = True
                     self._pause(MISSING_METHOD_RETRY_SECONDS)
 

@@ -71,12 +71,12 @@ class Backlog:
                 return
             now, before = self._clock(), len(self._messages)
             self._messages.extend((now, message) for message in messages)
-            message_count = len(self._messages) - before
-            self.newest += message_count
+            added_count = len(self._messages) - before
+            self.newest += added_count
             for queue in self._queues:
                 if queue.is_listening:
                     queue.wake()
-            self._messages_since_cleanup += message_count
+            self._messages_since_cleanup += added_count
             if self._messages_since_cleanup >= _MESSAGES_PER_CLEANUP:
                 self._free_messages()
 

@@ -231,7 +231,7 @@ class Sender:
         except (requests.RequestException, HTTPError, OSError, ValueError) as failure:
             error = "timeout" if time.monotonic() >= deadline else _find_reason(failure)
         except Exception:  # noqa: BLE001 - logged; the queue must go on
-            _log.exception("unexpected error in an attempt to deliver a webhook message, the attempt failed")
+            _log.exception("internal error while delivering a webhook message, the attempt counts as failed")
             error = "internal error"
         else:
             # A response that is cut inside its header looks complete.

@@ -111,7 +111,7 @@ class Registry:
         webhook = wire.Webhook(f"wh_{secrets.token_hex(8)}", call.url, call.events, None)
         with self._lock:
             if sum(not entry.is_declared for entry in self._entries.values()) >= MAX_WEBHOOKS:
-                raise HUB.error(wire.TooManyWebhooksError(MAX_WEBHOOKS))
+                raise HUB.make_error(wire.TooManyWebhooksError(MAX_WEBHOOKS))
             self._add(webhook, call.secret)
         return wire.WebhookReply(webhook)
 
@@ -119,7 +119,7 @@ class Registry:
         with self._lock:
             entry = self._find(call.id)
             if entry.is_declared:
-                raise HUB.error(wire.WebhookDeclaredError(_make_path(entry.webhook.url)))
+                raise HUB.make_error(wire.WebhookDeclaredError(_make_path(entry.webhook.url)))
             record = entry.make_record()
             self._remove(entry)
             return wire.WebhookReply(record)
@@ -213,7 +213,7 @@ class Registry:
         try:
             return self._entries[id]
         except KeyError:
-            raise HUB.error(wire.WebhookNotFoundError(id)) from None
+            raise HUB.make_error(wire.WebhookNotFoundError(id)) from None
 
 
 def _make_declared(receiver: Receiver) -> wire.Webhook:

@@ -104,7 +104,9 @@ def child_exit(server: Any, worker: Any) -> None:
     try:
         multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
     except OSError as error:
-        server.log.error("cannot remove the event streams of an ended worker from the metrics: %s", error)
+        server.log.error(
+            "cannot remove the event streams of an ended worker, the metrics still count them: %s", error
+        )
     counters.forget_worker(worker.pid)
 
 

@@ -90,8 +90,8 @@ _RATE_FACTORS = {
 RATE_UNITS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
 
 
-def parse_rate(text: str, least: int = MIN_BPS) -> int:
-    """Return a rate in bit/s, rounded down. The rate must be from `least` to `MAX_BPS`. Raises ValueError
+def parse_rate(text: str, min_bps: int = MIN_BPS) -> int:
+    """Return a rate in bit/s, rounded down. The rate must be from `min_bps` to `MAX_BPS`. Raises ValueError
     with the rule."""
     match = _RATE_PATTERN.fullmatch(text) if len(text) <= LONGEST_RATE else None
     if match is None:
@@ -103,16 +103,16 @@ def parse_rate(text: str, least: int = MIN_BPS) -> int:
     if factor is None:
         raise ValueError("has an unknown unit; use bit, kbit, mbit, gbit or tbit")
     bps = int(Fraction(number) * factor)
-    if bps < least:
-        raise ValueError(explain_minimum(bps, least))
+    if bps < min_bps:
+        raise ValueError(explain_minimum(bps, min_bps))
     if bps > MAX_BPS:
         raise ValueError("must not be over 400 Gbit/s")
     return bps
 
 
-def explain_minimum(bps: int, least: int = MIN_BPS) -> str:
-    """Return the rule that a rate below the minimum `least` breaks. Both rates are in bits per second."""
-    return f"must be at least {format_rate(least)}, not {format_rate(bps)}: is the unit missing?"
+def explain_minimum(bps: int, min_bps: int = MIN_BPS) -> str:
+    """Return the rule that a rate below the minimum `min_bps` breaks. Both rates are in bits per second."""
+    return f"must be at least {format_rate(min_bps)}, not {format_rate(bps)}: is the unit missing?"
 
 
 def has_unit(text: str) -> bool:

@@ -8,7 +8,8 @@ from gateway_contract.contract import Enumeration, ListReply, Method, Record, Se
 
 
 class FaultKind(Enumeration):
-    """A part of the data plane that the core checks and repairs."""
+    """Kind of a fault: the part of the data plane that has the fault. The core checks and repairs these
+    parts."""
 
     SHAPER = "shaper", "The downstream shaper, on the device of a session."
     IFB = "ifb", "The IFB of a session, its upstream shaper, and the redirection of packets to it."
@@ -156,7 +157,7 @@ class Dependency(Record, frozen=True):
     ]
 
 
-def worst(dependencies: Iterable[Dependency]) -> DependencyState:
+def find_worst_state(dependencies: Iterable[Dependency]) -> DependencyState:
     """Return the worst state of these dependencies; `ok` if there are none."""
     return max(
         (one.state for one in dependencies), key=lambda state: state.severity, default=DependencyState.OK

@@ -107,7 +107,9 @@ class Server:
             try:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
             except RuntimeError as error:
-                _log.error("cannot start a thread for a varlink connection, which is closed: %s", error)
+                _log.error(
+                    "cannot start a thread for a varlink connection, closing the connection: %s", error
+                )
                 self._close_connection(connection)
 
     def close(self) -> None:

@@ -128,7 +128,7 @@ def serve(
         # after the gateway exists: it ends the sessions that started with that configuration.
         _try_and_log(workspace.revert_if_due, _DEADLINE_FAILED)
         service = CoreService(gateway, journal, workspace, changes, clock)
-        interface = service.interface(Jobs(configuration / "jobs", clock))
+        interface = service.make_interface(Jobs(configuration / "jobs", clock))
         server = Server(socket, Dispatcher(IDENTITY, [interface]))
         # Before the server replies. Until then, the time of its socket is no version.
         workspace.follow_versions(partial(_set_time, socket))

@@ -137,7 +137,7 @@ class Snapshot:
         """Return the number in the store of an archived revision. The `revision` 1 is the newest. Raises
         RevisionNotFoundError if the archive has no such revision."""
         if not 1 <= revision <= len(self.state.archive):
-            raise CORE.error(RevisionNotFoundError(revision))
+            raise CORE.make_error(RevisionNotFoundError(revision))
         return self.state.archive[revision - 1]
 
 

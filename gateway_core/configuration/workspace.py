@@ -289,7 +289,7 @@ class Workspace:
         with self._begin_commit(request):
             running = self.snapshot.running
             if self.snapshot.state.candidate is not None:
-                raise CORE.error(wire.CandidateStagedError())
+                raise CORE.make_error(wire.CandidateStagedError())
             configuration = RunningConfiguration.of(documents.unmask(document, running.document), running)
             return self._commit_if_changed(configuration, request, None)
 
@@ -331,7 +331,7 @@ class Workspace:
         with self._lock_changes():
             self.revert_if_due()
             if self.snapshot.state.deadline is None:
-                raise CORE.error(wire.NothingToConfirmError())
+                raise CORE.make_error(wire.NothingToConfirmError())
             snapshot, step = self.snapshot, "store the confirmation"
             state, sections = replace(snapshot.state, deadline=None), snapshot.running.sections
             if self._compute_effective_configuration(snapshot.running, snapshot.state) == sections:
@@ -382,7 +382,7 @@ class Workspace:
         with self._lock_changes():
             generations = self.snapshot.state.generations or {}
             if username not in generations:
-                raise CORE.error(wire.UserNotFoundError())
+                raise CORE.make_error(wire.UserNotFoundError())
             generations = {**generations, username: secrets.token_hex(8)}
             state = replace(self.snapshot.state, generations=generations)
             self._change_state(state, "end the tokens", request.caller)
@@ -501,7 +501,10 @@ class Workspace:
             try:
                 self._resume_services()
             except StepFailed as error:
-                _log.critical("cannot undo a failed commit, services still use its files: %s", error)
+                _log.critical(
+                    "cannot undo a failed commit, services still use the files of the failed commit: %s",
+                    error,
+                )
             raise
         self._is_applied = True
 
@@ -577,4 +580,4 @@ def _check_limit(impact: Impact, request: ChangeRequest) -> None:
     if it does."""
     max_sessions = request.max_sessions_dropped
     if max_sessions is not None and impact.sessions_dropped > max_sessions:
-        raise CORE.error(CommitDropsSessionsError(impact.sessions_dropped, max_sessions))
+        raise CORE.make_error(CommitDropsSessionsError(impact.sessions_dropped, max_sessions))

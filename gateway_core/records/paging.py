@@ -271,7 +271,7 @@ def limit_size(chunks: Iterable[EncodedChunk], expected: int = 0) -> Iterator[En
         size += len(text)
         count += records
         if size * max(expected, count) > _MAX_RECORDS_SIZE * count:
-            raise CORE.error(ReplyTooLargeError())
+            raise CORE.make_error(ReplyTooLargeError())
         yield text, records
 
 

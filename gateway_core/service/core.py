@@ -78,7 +78,7 @@ class CoreService:
             gateway, journal, clock, partial(self._note_rates, "subscribers.return_rate", None)
         )
 
-    def interface(self, jobs: Jobs) -> ServedInterface:
+    def make_interface(self, jobs: Jobs) -> ServedInterface:
         """Return the core's interface with a handler for each method."""
         services = (
             self,
@@ -147,7 +147,7 @@ class CoreService:
     def get_session(self, call: sessions.GetSession) -> sessions.SessionReply:
         session = self._gateway.read_detail(call.id)
         if session is None:
-            raise CORE.error(sessions.SessionNotFoundError(call.id))
+            raise CORE.make_error(sessions.SessionNotFoundError(call.id))
         return sessions.SessionReply(session)
 
     def disconnect_session(
@@ -156,7 +156,7 @@ class CoreService:
         self._journal.note_disconnect(call.author, [call.id])
         ended = self._gateway.disconnect([call.id])
         if not ended:
-            raise CORE.error(sessions.SessionNotFoundError(call.id))
+            raise CORE.make_error(sessions.SessionNotFoundError(call.id))
         (session,) = ended
         if call.request_id is None:
             self._note("subscribers.disconnect", peer, sessions.SessionSnapshot.of(session))
@@ -169,7 +169,7 @@ class CoreService:
                 self._note("subscribers.disconnect_by_interface", peer, before)
 
         if not self._gateway.has_interface(call.interface):
-            raise CORE.error(sessions.InterfaceNotFoundError(call.interface))
+            raise CORE.make_error(sessions.InterfaceNotFoundError(call.interface))
         matching_sessions = self._sessions.find_on_access_interface(call.interface)
         if matching_sessions and not call.dry_run:
             ids = [session.id for session in matching_sessions]
@@ -189,7 +189,7 @@ class CoreService:
         new.check(self._clock)
         rate_change = self.rates.change(call.id, new, call.author)
         if rate_change is None:
-            raise CORE.error(sessions.SessionNotFoundError(call.id))
+            raise CORE.make_error(sessions.SessionNotFoundError(call.id))
         if call.request_id is None:
             self._note_rates("subscribers.change_rate", peer, rate_change)
         return sessions.SessionRateReply(*rate_change)
@@ -199,7 +199,7 @@ class CoreService:
             return self._changes.read_after(call.log, call.after_sequence or 0)
         except StepFailed as error:
             # The log of changes has logged the reason, once.
-            raise CORE.error(configuration.StepFailedError(error.step, error.reason)) from error
+            raise CORE.make_error(configuration.StepFailedError(error.step, error.reason)) from error
 
     def subscribe_events(self, call: sessions.SubscribeEvents) -> Iterator[sessions.EventsReply | None]:
         return self._journal.follow(call.boot_id, call.after_sequence)
@@ -292,7 +292,7 @@ class Outcomes:
         try:
             done = self._changes.find_calls(wanted)
         except StepFailed as error:
-            raise CORE.error(configuration.StepFailedError(error.step, error.reason)) from error
+            raise CORE.make_error(configuration.StepFailedError(error.step, error.reason)) from error
         outcomes = dict.fromkeys(done, True) | ended
         return configuration.ResolveCallsReply(
             done=tuple(id for id in wanted if outcomes.get(id) is True),
@@ -304,7 +304,7 @@ class Outcomes:
         with self._lock:
             if id in self._refused:
                 reason = "the caller was told that it is not made"
-                raise CORE.error(configuration.StepFailedError("make the change", reason))
+                raise CORE.make_error(configuration.StepFailedError("make the change", reason))
             self._running.add(id)
 
     def _end(self, id: str, done: bool) -> None:
@@ -326,7 +326,7 @@ def translate_errors(handler: Handler) -> Handler:
         except GatewayApiError as error:
             if isinstance(error, StepFailed | StillConnected | Unreadable):
                 _log.error("%s failed: %s", type(call).__name__, error)
-            raise CORE.error(_make_failure(error)) from error
+            raise CORE.make_error(_make_failure(error)) from error
 
     def run(call: Method[Any], *peer: Peer | None) -> Any:
         with translate(call):

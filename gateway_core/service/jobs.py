@@ -118,7 +118,7 @@ class Jobs:
         with self._lock:
             running = sum(job.state is JobState.RUNNING for job in self._jobs.values())
             if running >= wire.MAX_RUNNING_JOBS:
-                raise CORE.error(wire.TooManyJobsError(wire.MAX_RUNNING_JOBS))
+                raise CORE.make_error(wire.TooManyJobsError(wire.MAX_RUNNING_JOBS))
             job = replace(job, total=len(ids), started_at=int(self._clock.wall()))
             with disk_step("store jobs"):
                 id, deleted_ids = self._database.use(lambda connection: self._insert_job(connection, job))
@@ -136,7 +136,7 @@ class Jobs:
             if job is None:
                 return None
             if job.state is not JobState.RUNNING:
-                raise CORE.error(wire.JobEndedError(job.state))
+                raise CORE.make_error(wire.JobEndedError(job.state))
             return self._finish(job, JobState.CANCELLED)
 
     def _run(self, id: int, ids: Sequence[int], act: SessionAction) -> None:
@@ -325,5 +325,5 @@ class JobService:
 
 def _make_reply(id: int, job: Job | None) -> wire.JobReply:
     if job is None:
-        raise CORE.error(wire.JobNotFoundError(id))
+        raise CORE.make_error(wire.JobNotFoundError(id))
     return wire.JobReply(job)

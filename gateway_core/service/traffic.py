@@ -89,7 +89,7 @@ class TrafficWatcher:
 
     def watch_traffic(self, call: wire.WatchTraffic) -> Iterator[TrafficReply]:
         yield from self.watch(call.id)
-        raise CORE.error(SessionNotFoundError(call.id))
+        raise CORE.make_error(SessionNotFoundError(call.id))
 
     def watch(self, id: int) -> Iterator[TrafficReply]:
         """Yield the traffic of a session each second until the session ends. If other clients already watch

@@ -165,7 +165,7 @@ class _SearchedChunk(NamedTuple):
         addresses = [make_ipv4_key(session.summary.ip_address) for session in sessions]
         return cls(
             _ChunkTexts.of(session.summary.username.casefold() for session in sessions),
-            _ChunkTexts.of(map(_join_keys, sessions)),
+            _ChunkTexts.of(map(_make_search_text, sessions)),
             _ChunkTexts.of(_make_mac_text(session.summary.mac_address) for session in sessions),
             addresses,
             sorted(addresses),
@@ -193,7 +193,7 @@ class _SearchedChunk(NamedTuple):
         return [first <= number <= last for number in self.addresses]
 
 
-def _join_keys(session: Session) -> str:
+def _make_search_text(session: Session) -> str:
     summary = session.summary
     keys = (
         summary.interface.casefold(),

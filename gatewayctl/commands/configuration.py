@@ -23,7 +23,7 @@ from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.completion import GatewayWords
 from gatewayctl.errors import ClientError, CommandError, ExitStatus, Refused
 from gatewayctl.results import IDENTITY, Column, Report, ResultList, Sheet
-from gatewayctl.terminal import STANDARD_INPUT, complain, read_first_line
+from gatewayctl.terminal import STANDARD_INPUT, print_errors, read_first_line
 from gatewayctl.texts import UNIT_RULE, count_sessions, escape, escape_lines, format_json, format_time
 from gatewayctl.times import DurationType
 
@@ -104,7 +104,7 @@ class RemoteCandidate:
         try:
             self.discard()
         except ClientError as error:
-            complain([*error.lines, "the changes stay in the candidate"])
+            print_errors([*error.lines, "the changes stay in the candidate"])
 
     def _request(self, method: str, path: str, body: Record | None = None) -> Any:
         etag = None if method == "GET" else self._etag
@@ -324,9 +324,9 @@ def _store_text(text: str) -> None:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
     except OSError as error:
-        complain([f"cannot keep your text: {error}"])
+        print_errors([f"cannot keep your text: {error}"])
     else:
-        complain([f"your text is in {path}: correct it, then `gatewayctl config edit --file {path}`"])
+        print_errors([f"your text is in {path}: correct it, then `gatewayctl config edit --file {path}`"])
 
 
 def _parse_json(text: str | bytes) -> Any:
@@ -485,7 +485,9 @@ def backup(ctx: click.Context, gateway: RemoteGateway, file: str | None) -> Repo
         raise click.UsageError("--output does not go with FILE -: a backup is always JSON.", ctx)
     document = gateway.get(CONFIGURATION_PATH)
     if secrets := sorted(list_secrets(document)):
-        complain(["not in the backup, because the API shows no secrets:", *(f"  {path}" for path in secrets)])
+        print_errors(
+            ["not in the backup, because the API shows no secrets:", *(f"  {path}" for path in secrets)]
+        )
     text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     if file == STANDARD_INPUT:
         terminal.write(text)
@@ -549,7 +551,7 @@ def restore(
         reason = "these secrets are missing, and do not run either; use --secrets or --leave-out:"
         raise CommandError(ExitStatus.REFUSED, reason, *missing)
     if missing:
-        complain(["left out, because these secrets are missing:", *missing])
+        print_errors(["left out, because these secrets are missing:", *missing])
     document = drop_unknown_secrets(document, running)
     if document == running:
         return Report("the backup runs already; nothing to restore", {"changes": 0})
@@ -567,7 +569,7 @@ def restore(
         commit_response = candidate.commit(_format_commit(difference, comment=comment, **fields))
     finally:
         candidate.unstage()
-    complain([commit_response["message"]])
+    print_errors([commit_response["message"]])
     cli.confirm("Keep it?", yes=yes, refusal="not confirmed: the former configuration returns by itself")
     response = gateway.send("POST", f"{CONFIGURATION_PATH}/confirm")
     return Report(response["message"], {**commit_response, "message": response["message"]})

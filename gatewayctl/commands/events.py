@@ -18,7 +18,7 @@ from gatewayctl.client.gateway import Event, EventFollower, Record, SignOnFollow
 from gatewayctl.completion import GatewayWords
 from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.results import CONTEXT, StreamPrinter
-from gatewayctl.terminal import complain
+from gatewayctl.terminal import print_errors
 from gatewayctl.texts import NOTHING, escape, format_time, format_value
 
 _trunk_type = GatewayWords(
@@ -100,7 +100,7 @@ def events(
     finally:
         for context, follower in sources:
             if context is None and isinstance(follower, EventFollower) and follower.last_id:
-                complain([f"to continue: --after {follower.last_id}"])
+                print_errors([f"to continue: --after {follower.last_id}"])
 
 
 class SignalWatcher:
@@ -132,7 +132,7 @@ class SignalWatcher:
 
 def _notify(signals: SignalWatcher, context: str | None, text: str) -> None:
     signals.check()
-    complain([text], context)
+    print_errors([text], context)
 
 
 def _follow_all(sources: Sequence[_Source], print_event: Callable[[Event, str | None], None]) -> None:
@@ -154,7 +154,7 @@ def _follow_all(sources: Sequence[_Source], print_event: Callable[[Event, str | 
         if isinstance(event, Event):
             print_event(event, context)
         else:
-            complain(event.lines, context)
+            print_errors(event.lines, context)
             remaining_count, status = remaining_count - 1, max(status, event.status)
     raise click.exceptions.Exit(status)
 

@@ -14,7 +14,7 @@ from gatewayctl.completion import complete_condition, complete_field
 from gatewayctl.errors import CommandError, ExitStatus
 from gatewayctl.results import HIGH, IDENTITY, Column, Report, Sheet
 from gatewayctl.sessions import is_id, list_affected
-from gatewayctl.terminal import complain, show_progress
+from gatewayctl.terminal import print_errors, show_progress
 from gatewayctl.texts import escape
 
 _JOBS_PATH = "/subscribers/jobs"
@@ -70,7 +70,7 @@ def run_job(
 def _follow_job(gateway: RemoteGateway, job: Record) -> Report:
     """Show the progress of a job until its end."""
     name = f"job {job['id']}"
-    complain([f"{name} runs on the gateway; gatewayctl jobs cancel {job['id']} stops it"])
+    print_errors([f"{name} runs on the gateway; gatewayctl jobs cancel {job['id']} stops it"])
     try:
         with show_progress(job["total"]) as update:
             while True:
@@ -80,9 +80,9 @@ def _follow_job(gateway: RemoteGateway, job: Record) -> Report:
                 time.sleep(_POLL_SECONDS)
                 job = gateway.get(f"{_JOBS_PATH}/{job['id']}")
     except KeyboardInterrupt:
-        complain([f"{name} continues on the gateway"])
+        print_errors([f"{name} continues on the gateway"])
         raise
-    complain(f"session {each['session_id']}: {escape(each['message'])}" for each in job["errors"])
+    print_errors(f"session {each['session_id']}: {escape(each['message'])}" for each in job["errors"])
     is_complete = job["state"] == "done" and job["failed"] == 0
     counts = ", ".join(f"{job[name]} {name}" for name in ("done", "gone", "failed"))
     text = f"job {job['id']} is {escape(job['state'])}: {counts}, of {job['total']}"

@@ -25,7 +25,7 @@ from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.commands import jobs
 from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoResponse
 from gatewayctl.results import HIGH, IDENTITY, Column, Report, ResultList, format_csv_line
-from gatewayctl.terminal import complain, read_text, show_progress
+from gatewayctl.terminal import print_errors, read_text, show_progress
 from gatewayctl.texts import count_sessions, escape, format_bps, format_time, parse_typed_rate
 from gatewayctl.times import DurationType, TimeType
 
@@ -229,7 +229,7 @@ def _match_sessions(gateway: RemoteGateway, rows: Sequence[RateRow]) -> list[Rat
         matches = [each for each in matches if row.username in (None, each["username"])]
         changes += [RateChange(row, each) for each in matches]
         if not matches:
-            complain([f"line {row.number}: {row.who} is not online"])
+            print_errors([f"line {row.number}: {row.who} is not online"])
     return changes
 
 
@@ -247,7 +247,7 @@ def change_by_file(
     `terms` are the fields that limit how long the rates are valid. Raises ClientError."""
     lines = read_file(file)
     bad_rows = [each for each in lines if isinstance(each, BadRow)]
-    complain(f"line {each.number}: {each.reason}" for each in bad_rows)
+    print_errors(f"line {each.number}: {each.reason}" for each in bad_rows)
     if bad_rows and not skip_bad:
         count = f"{len(bad_rows)} bad line{'' if len(bad_rows) == 1 else 's'}"
         raise CommandError(ExitStatus.USAGE, f"{count}: nothing was changed; --skip-bad ignores them")
@@ -276,7 +276,7 @@ def change_by_file(
             "Change their rates?", yes=yes, refusal="nothing was changed", report=report, always_report=True
         )
         undo_file = _write_undo_file(changes)
-        complain([f"to undo the changes: gatewayctl subscribers rate --file {undo_file}"])
+        print_errors([f"to undo the changes: gatewayctl subscribers rate --file {undo_file}"])
     change_count = failure_count = 0
     with show_progress(len(changes)) as update:
         for each in changes:
@@ -284,10 +284,10 @@ def change_by_file(
                 _send_change(gateway, each, terms)
                 change_count += 1
             except ClientError as error:
-                complain(f"line {each.row.number}: {each.row.who}: {line}" for line in error.lines)
+                print_errors(f"line {each.row.number}: {each.row.who}: {line}" for line in error.lines)
                 status = error.status
                 if status is not ExitStatus.REFUSED:
-                    complain([f"stopped at line {each.row.number}; run it again for the rest"])
+                    print_errors([f"stopped at line {each.row.number}; run it again for the rest"])
                     break
                 failure_count += 1
             update(change_count + failure_count, failure_count)
@@ -409,7 +409,7 @@ def rate(
     if dry_run:
         return _preview_rate(gateway, session, {**rates, **terms})
     who = sessions.describe_subscriber(session)
-    complain([f"changing the rates of session {session['id']}, {who}"])
+    print_errors([f"changing the rates of session {session['id']}, {who}"])
     response = gateway.send("PUT", f"{sessions.get_session_path(session['id'])}/rate", {**rates, **terms})
     until = f", until {format_time(response['rate_expires_at'])}" if "rate_expires_at" in response else ""
     down, up = format_bps(response["rate_down_bps"]), format_bps(response["rate_up_bps"])

@@ -12,7 +12,7 @@ from gatewayctl.commands import history, jobs, rates, traffic
 from gatewayctl.completion import complete_field, complete_order
 from gatewayctl.errors import ClientError, CommandError, ExitStatus
 from gatewayctl.results import Report, ResultList, Sheet
-from gatewayctl.terminal import complain, show_progress
+from gatewayctl.terminal import print_errors, show_progress
 from gatewayctl.texts import count_sessions, escape, format_time, format_value
 
 #: Number of records of the history that are shown if a search finds no session.
@@ -77,7 +77,7 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
     if not records:
         raise CommandError(ExitStatus.REFUSED, f"no session matches {text!r}", *_list_past(gateway, text))
     if sessions.is_id(text) and not any(each["username"] == text for each in records):
-        complain(_describe_namesake(gateway, text))
+        print_errors(_describe_namesake(gateway, text))
     return ResultList(records, sessions.SEARCH_COLUMNS)
 
 
@@ -195,10 +195,10 @@ def _disconnect_each(gateway: RemoteGateway, records: Sequence[Record]) -> Repor
                 lines.append(f"{messages[-1]}: {who}")
             except ClientError as error:
                 errors.append(error)
-                complain([f"session {each['id']}, {who}: {reason}" for reason in error.lines])
+                print_errors([f"session {each['id']}, {who}: {reason}" for reason in error.lines])
             update(len(messages) + len(errors), len(errors))
     if errors:
-        complain(lines)
+        print_errors(lines)
         status = max(error.status for error in errors)
         raise CommandError(status, f"{len(messages)} of {count_sessions(len(records))} disconnected")
     return Report("\n".join(lines), {"count": len(messages), "messages": messages})

@@ -13,7 +13,7 @@ from gatewayctl.completion import KnownWords
 from gatewayctl.errors import NoResponse
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, StreamPrinter
 from gatewayctl.sessions import Target, find_session, format_address, get_session_path, target_argument
-from gatewayctl.terminal import complain
+from gatewayctl.terminal import print_errors
 from gatewayctl.texts import format_time, format_traffic
 from gatewayctl.times import DurationType, TimeType
 
@@ -77,7 +77,7 @@ def watch(ctx: click.Context, target: Target) -> None:
     _follow_samples(
         gateway, f"{get_session_path(id)}/traffic", StreamPrinter(cli.get_format(ctx), _SAMPLE_FIELDS)
     )
-    complain([f"session {id} has ended"])
+    print_errors([f"session {id} has ended"])
 
 
 def _follow_samples(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> None:
@@ -92,11 +92,11 @@ def _follow_samples(gateway: RemoteGateway, path: str, printer: StreamPrinter) -
                         return
                     has_begun = True
                     printer.print(event.data, _format_sample(event.data))
-            complain(["the stream has ended; watching again"])
+            print_errors(["the stream has ended; watching again"])
         except NoResponse as error:
             if not has_begun:
                 raise
-            complain([f"{error.lines[0]}; watching again"])
+            print_errors([f"{error.lines[0]}; watching again"])
         time.sleep(_RETRY_PAUSE_SECONDS)
 
 

@@ -13,7 +13,7 @@ from gateway_api.web.operation import cast_records, list_operation, operation
 from gateway_api.web.schemas import queries
 from gateway_api.web.services import core, get_user_services, hub
 from gateway_contract.contract import Page
-from gateway_contract.core.health import ListFaults, worst
+from gateway_contract.core.health import ListFaults, find_worst_state
 from gateway_contract.core.sessions import GetHealth, Health
 from gateway_contract.core_client import ListParts
 from gateway_contract.version import PRODUCT, VERSION
@@ -50,7 +50,7 @@ def show_health_detail() -> records.HealthDetail:
     """Return the health of the gateway's dependencies, and the worst state of them, also while the core does
     not reply."""
     result = (*check_core(core()), check_hub(hub()), *get_user_services().host.check())
-    return records.HealthDetail(worst(result), result)
+    return records.HealthDetail(find_worst_state(result), result)
 
 
 @system.get("/system/faults", endpoint="faults")

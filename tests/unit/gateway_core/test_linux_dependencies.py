@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway_contract.configuration import Configuration
-from gateway_contract.core.health import Dependency, DependencyState, worst
+from gateway_contract.core.health import Dependency, DependencyState, find_worst_state
 from gateway_core.configuration.running import RunningConfiguration
 from gateway_core.gateways.linux.daemons.accel_command_line import (
     AccelPppRadius,
@@ -271,7 +271,7 @@ def test_a_look_asks_all_and_a_commit_counts_at_the_next(
 
 def test_the_whole_is_as_bad_as_the_worst_and_what_is_unused_does_not_count() -> None:
     def whole(*states: DependencyState) -> str:
-        return worst([Dependency("one", state, "") for state in states])
+        return find_worst_state([Dependency("one", state, "") for state in states])
 
     unused, ok, unknown, degraded, _ = DependencyState
     assert whole(ok, unused, ok) == "ok"

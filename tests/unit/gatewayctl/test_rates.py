@@ -16,7 +16,7 @@ from gatewayctl.results import format_csv
 from gatewayctl.texts import parse_typed_rate
 
 #: Of any size.
-parse_rate = partial(asked_rate, least=1)
+parse_rate = partial(asked_rate, min_bps=1)
 
 UNITS = {
     **dict.fromkeys(("", "bit"), 1),

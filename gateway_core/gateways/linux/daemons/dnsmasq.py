@@ -100,7 +100,7 @@ _NUMBER_PATTERN = re.compile(r"[0-9]{1,10}")
 #: dnsmasq puts the type of hardware (RFC 2131 section 2, htype) before all but Ethernet's, and before an
 #: empty address. A client chooses the length, up to 16 octets, for Ethernet too.
 _HARDWARE_PATTERN = re.compile(r"[0-9a-f]{2}-|(?:[0-9a-f]{2}-)?[0-9a-f]{2}(?::[0-9a-f]{2}){0,15}")
-_ETHERNET_PATTERN = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
+_MAC_PATTERN = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
 _OCTETS_PATTERN = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){0,254}")
 #: Identity of an association for DHCPv6; `T` for temporary addresses.
 _IAID_PATTERN = re.compile(r"T?[0-9]{1,10}")
@@ -176,7 +176,7 @@ def is_interface_name(text: str) -> bool:
 def parse_mac_address(hardware: str | None) -> str | None:
     """Return the MAC address in `hardware`, the hardware address of a lease. Return None if the hardware
     address is not an Ethernet address of six octets."""
-    return hardware if hardware is not None and _ETHERNET_PATTERN.fullmatch(hardware) else None
+    return hardware if hardware is not None and _MAC_PATTERN.fullmatch(hardware) else None
 
 
 def parse_leases(data: bytes) -> dict[str, Lease]:

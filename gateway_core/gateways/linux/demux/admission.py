@@ -165,12 +165,12 @@ class Admission:
         so that an outer VLAN with thousands of waiting VLANs does not delay the other outer VLANs."""
         next_vlans: list[AccessVlan] = []
         while self._waiting_vlans and len(next_vlans) < limit:
-            outer = next(iter(self._waiting_vlans))
-            vlans = self._waiting_vlans.pop(outer)
+            outer_vlan = next(iter(self._waiting_vlans))
+            vlans = self._waiting_vlans.pop(outer_vlan)
             next_vlans.append(vlans.popleft())
             if vlans:
                 # Behind all other outer VLANs.
-                self._waiting_vlans[outer] = vlans
+                self._waiting_vlans[outer_vlan] = vlans
         return next_vlans
 
     def decide(self, trigger: Trigger) -> AccessVlan | TriggerRefusal:
@@ -245,7 +245,7 @@ class Admission:
         """Return True if a VLAN has a profile, or if the VLAN has lost the profile but is not removed yet."""
         return vlan in self._vlans or self._profiles.find(vlan) is not None
 
-    def get_type(self, vlan: AccessVlan) -> SessionType:
+    def get_session_type(self, vlan: AccessVlan) -> SessionType:
         """Return the session type of a managed VLAN."""
         return self._vlans[vlan].type
 
@@ -272,8 +272,10 @@ class Admission:
                 self._update(managed.vlan, last_used_at=now, had_session=True)
                 continue
             outer = managed.vlan.outer
-            is_short = vlan_count > shortage_count or vlan_counts[outer] > self._max_vlans * _SHORTAGE_SHARE
-            if len(expired_vlans) < limit and self._is_expired(managed, now, is_short):
+            has_vlan_shortage = (
+                vlan_count > shortage_count or vlan_counts[outer] > self._max_vlans * _SHORTAGE_SHARE
+            )
+            if len(expired_vlans) < limit and self._is_expired(managed, now, has_vlan_shortage):
                 self._update(managed.vlan, state=VlanState.REMOVING)
                 vlan_counts[outer] -= 1
                 vlan_count -= 1
@@ -332,11 +334,11 @@ class Admission:
         profile = self._profiles.find(managed.vlan)
         return profile is not None and get_session_type(profile) == managed.type
 
-    def _is_expired(self, managed: ManagedVlan, now: float, is_short: bool) -> bool:
+    def _is_expired(self, managed: ManagedVlan, now: float, has_vlan_shortage: bool) -> bool:
         idle = now - managed.last_used_at
         if not self._has_profile(managed):
             return True
-        if is_short and not managed.had_session and idle >= _MAX_SIGN_ON_SECONDS:
+        if has_vlan_shortage and not managed.had_session and idle >= _MAX_SIGN_ON_SECONDS:
             return True
         timeout = max(_MAX_SIGN_ON_SECONDS, self._demux.idle_timeout)
         is_silent = now - managed.last_trigger_at >= _MAX_SIGN_ON_SECONDS

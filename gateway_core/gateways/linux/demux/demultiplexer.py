@@ -334,7 +334,7 @@ class Demultiplexer:
             # The source first: it must not serve a device that no longer exists.
             while vlans:
                 with self._work:
-                    type = self._admission.get_type(vlans[0])
+                    type = self._admission.get_session_type(vlans[0])
                 self._vlan_service.release(vlans[0].name, [type])
                 released_vlans.append(vlans.popleft())
         except GatewayApiError as error:
