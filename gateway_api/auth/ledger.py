@@ -3,8 +3,8 @@ cut and a reboot.
 
 The ledger is an SQLite database, so that a killed worker leaves no partial write. Each ledger has a random
 name, which every token contains. A new ledger lacks the revocations of the old ledger, so tokens with another
-ledger's name are rejected. If the file is replaced by another ledger file, for example a backup, that file
-may lack revocations: its name is changed, too.
+ledger's name are rejected. A ledger file that replaces the file in use, for example a backup, may
+lack revocations, too: its ledger gets a new name, so older tokens are rejected.
 """
 
 import logging
@@ -68,9 +68,9 @@ _log = logging.getLogger(__name__)
 
 
 class LedgerFile(NamedTuple):
-    """The ledger in use: its name and the inode of its file, which are empty and 0 before the first ledger is
-    opened. `begun_at` is the time in epoch seconds at which a new ledger replaced a damaged, removed or
-    exchanged ledger; 0 if that never happened."""
+    """Name and inode of the file of the ledger in use. Before the first ledger is opened, the name is empty
+    and the inode is 0. `begun_at` is the time, in epoch seconds, at which a new ledger last replaced a
+    damaged, removed or exchanged ledger; 0 if no ledger was replaced."""
 
     name: str
     inode: int
@@ -78,8 +78,8 @@ class LedgerFile(NamedTuple):
 
 
 class SharedState:
-    """State of the ledger that all workers of one API share, in memory that processes inherit when they are
-    forked. `stamp` changes with each revocation."""
+    """State of the ledger, which all workers of one API share in memory that forked processes inherit.
+    `stamp` changes with each revocation and with each new ledger."""
 
     _STAMP_BYTES = 8
     _FILE_STRUCT = struct.Struct("=16sQd")
@@ -102,7 +102,7 @@ class SharedState:
         return LedgerFile(name.rstrip(b"\0").decode(), inode, begun_at)
 
     def set_file(self, file: LedgerFile) -> None:
-        """Declare another file the ledger in use, for all workers."""
+        """Set the file of the ledger in use for all workers, and change the stamp."""
         self._memory[self._STAMP_BYTES :] = self._FILE_STRUCT.pack(
             file.name.encode(), file.inode, file.begun_at
         )
@@ -116,7 +116,7 @@ SHARED = SharedState()
 def open_ledger(path: Path, *, synced: bool = True) -> DatabaseFile:
     """Open the ledger and return a connection, which must not be used after a fork. With `synced`, a write
     returns when the data is on disk. Without `synced`, the data reaches the disk later, and the wait for a
-    lock is shorter. Raises OSError and sqlite3.Error."""
+    lock is shorter. Raises OSError or sqlite3.Error if the ledger cannot be opened or is damaged."""
     pragmas = ("journal_mode = WAL", "synchronous = FULL")
     ledger = databases.connect(
         path, *pragmas, timeout=_OPEN_TIMEOUT_SECONDS, schema=_SCHEMA, prepare=_prepare_tables
@@ -152,8 +152,9 @@ def read_name(ledger: sqlite3.Connection) -> str:
 
 
 def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) -> DatabaseFile:
-    """Open the ledger that all workers use, and return a connection. If the file is damaged or was replaced,
-    begin a new ledger for all workers. Raises OSError and sqlite3.Error."""
+    """Open the ledger that all workers use, and return a connection. If the file is damaged, begin a new
+    ledger. If the file was removed or replaced, give the ledger a new name, so that the tokens of the old
+    ledger are rejected. Raises OSError or sqlite3.Error if the ledger cannot be opened."""
     with databases.lock_folder(path.parent):
         former_file = shared.file
         begun_at = former_file.begun_at
@@ -189,8 +190,9 @@ def _open_shared(path: Path, shared: SharedState, clock: Callable[[], float]) ->
 
 
 def prepare_ledger(path: Path, shared: SharedState = SHARED, clock: Callable[[], float] = time.time) -> None:
-    """Create the ledger if it does not exist, and reserve disk space so that the ledger can be opened on a
-    full disk. If the file is damaged, begin a new ledger. Raises OSError and sqlite3.Error."""
+    """Create the ledger if the file does not exist, and reserve disk space so that the ledger can be opened
+    on a full disk. If the file is damaged, begin a new ledger. Raises OSError or sqlite3.Error if the ledger
+    cannot be created or opened."""
     reserve = path.with_name(f"{path.name}.reserve")
     try:
         _open_shared(path, shared, clock).close()
@@ -216,9 +218,10 @@ def _reserve_space(reserve: Path) -> None:
 
 
 class Ledger:
-    """The ledger as one worker uses it. The first use opens the file. The ledger is opened again after its
-    file was removed, replaced or damaged, or after a write failed. Belongs to one thread, whose greenlets
-    share the ledger; synced writes run on a thread of `pool`. Methods raise OSError and sqlite3.Error."""
+    """Access of one worker to the ledger. The first use opens the file. The file is opened again after the
+    file was removed, replaced or damaged, or after a write failed. Only one thread may use an object of this
+    class; the greenlets of this thread may share the object. Synced writes run on a thread of `pool`. Methods
+    raise OSError or sqlite3.Error if the ledger cannot be opened, read or written."""
 
     def __init__(
         self,
@@ -246,7 +249,8 @@ class Ledger:
 
     @property
     def last_name(self) -> str:
-        """The name of the ledger in use, or of the last ledger if none can be opened."""
+        """The name of the ledger in use. If the ledger cannot be opened, the name of the ledger that was last
+        in use."""
         try:
             return self.name
         except (OSError, sqlite3.Error):
@@ -257,11 +261,13 @@ class Ledger:
         return os.access(self._path, os.W_OK)
 
     def check(self) -> None:
-        """Read from the ledger, to find out whether the ledger works. Opens the ledger if necessary."""
+        """Check that the ledger can be read. Open the ledger if necessary. Raises OSError or sqlite3.Error if
+        the ledger cannot be opened or read."""
         self.execute("SELECT name FROM ledger")
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """Execute a statement and return its rows. Data that the statement writes reaches the disk later."""
+        """Execute a statement and return its rows. This method does not wait until written data is on disk,
+        so a power cut can lose the data."""
         ledger = self._get_reader()
         try:
             return ledger.execute(statement, values).fetchall()
@@ -271,8 +277,8 @@ class Ledger:
         return self._reopen(ledger).execute(statement, values).fetchall()
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Call `work` with a connection and return its result. Data that `work` writes is on disk when this
-        method returns."""
+        """Call `work` with a connection and return the result of `work`. Written data is on disk when this
+        method returns. If the connection fails, `work` is called once more, with a new connection."""
         with self._writing:
             try:
                 return run_on_thread(self._pool, work, self._get_synced_connection())
@@ -283,7 +289,7 @@ class Ledger:
             return run_on_thread(self._pool, work, synced)
 
     def close(self) -> None:
-        """Close the connections. The next use of the ledger opens them again."""
+        """Close the connections to the ledger. The next use of the ledger opens new connections."""
         for ledger in (self._reader, self._synced):
             if ledger is not None:
                 ledger.close()
@@ -324,8 +330,8 @@ class Ledger:
 
 class Revocations:
     """The revoked tokens of a ledger. `clock` returns epoch seconds. At least the newest `min_kept`
-    revocations are kept. A worker remembers tokens that are not revoked until the next revocation in any
-    worker."""
+    revocations are kept, even after the tokens have expired. Each worker remembers the tokens that it found
+    not revoked. The next revocation in any worker clears this memory."""
 
     def __init__(
         self, ledger: Ledger, clock: Callable[[], float], min_kept: int = _MIN_KEPT_REVOCATIONS
@@ -338,16 +344,18 @@ class Revocations:
         self._valid_at = b""
 
     def revoke(self, jti: str, expires: int) -> None:
-        """Revoke a token in every worker. The revocation is on disk when this returns. Raises
-        LedgerUnavailable."""
+        """Revoke a token in every worker, and return when the revocation is on disk. `jti` is the id of the
+        token, and `expires` is the expiry time of the token in epoch seconds. Raises LedgerUnavailable if the
+        ledger cannot be written."""
         try:
             self._ledger.write(partial(self._write, jti, expires))
         except (OSError, sqlite3.Error) as error:
             raise LedgerUnavailable("Cannot store the logout: the token is still valid", error) from error
 
     def is_revoked(self, jti: str, ledger: str) -> bool:
-        """Return True if the token was revoked, or if `ledger`, the ledger's name in the token, is not the
-        name of the ledger in use. Raises LedgerUnavailable."""
+        """Return True if the token with the id `jti` was revoked, or if the token belongs to another ledger
+        than the ledger in use. `ledger` is the name of the ledger in the token. Raises LedgerUnavailable if
+        the ledger cannot be read."""
         # Read before the look-up, which misses a revocation of the moment after the look-up.
         stamp = self._ledger.shared.stamp
         if stamp != self._valid_at or len(self._valid) >= _MAX_REMEMBERED_TOKENS:
@@ -361,8 +369,9 @@ class Revocations:
         return False
 
     def find_revoked(self, tokens: Mapping[str, str]) -> set[str]:
-        """Return the tokens that were revoked or that belong to another ledger than the ledger in use.
-        `tokens` maps the id of each token to the name of the token's ledger. Raises LedgerUnavailable."""
+        """Return the ids of the tokens that were revoked or that belong to another ledger than the ledger in
+        use. `tokens` maps the id of each token to the name of the ledger in the token. Raises
+        LedgerUnavailable if the ledger cannot be read."""
         wanted = msgspec.json.encode(list(tokens)).decode()
         try:
             rows = self._ledger.execute(

@@ -1,6 +1,7 @@
 """Logins: password checks, and pauses for clients after several failed logins in a row.
 
-A client is a user name and a network. If a client were only the user name, anyone could lock an operator out.
+A client is a user name together with the network of the client's address. If a client were only the user
+name, anyone could lock an operator out.
 """
 
 import hmac
@@ -49,8 +50,9 @@ _NO_FAILURES = FailureCount(0, 0.0)
 
 
 class Throttle:
-    """Pauses of clients after failed logins. The fifth failure in a row begins a pause of 1 second. Each
-    further failure doubles the pause, up to 5 minutes. `clock` returns epoch seconds.
+    """Pauses in which the logins of a client are rejected after failed logins. The fifth failure in a row
+    begins a pause of 1 second. Each further failure doubles the pause, up to 5 minutes. `clock` returns epoch
+    seconds.
 
     The failures are stored in the ledger, for all workers. While a worker cannot write to the ledger, the
     worker counts failures in its own memory. A user may type a password into the name field, so only a digest
@@ -66,7 +68,8 @@ class Throttle:
         self._was_locked = False
 
     def check(self, username: str, address: str) -> None:
-        """Raise TooManyAttempts if the client is in a pause."""
+        """Raise TooManyAttempts if logins of the client are paused. The client is the user name together with
+        the network of the address."""
         client = self._digest(username, address)
         failures = self._read(client)
         if not failures.count:
@@ -118,7 +121,8 @@ class Throttle:
         return self._unsaved.get(client) or self._read_saved(client)
 
     def _restart_pause(self, client: bytes, now: float) -> None:
-        """Set the time of the last failure to now, and keep the number of failures."""
+        """Restart the pause of a client: set the time of the client's last failure to `now`, in epoch
+        seconds, and keep the number of failures."""
         unsaved = self._unsaved.get(client)
         if unsaved or not self._write("UPDATE failure SET last = ? WHERE client = ?", (now, client)):
             self._count_in_memory(client, FailureCount(self._read(client).count, now))
@@ -132,7 +136,8 @@ class Throttle:
         return FailureCount(*rows[0]) if rows else _NO_FAILURES
 
     def _write(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> bool:
-        """Execute a statement on the ledger. Return False if the ledger cannot be written now."""
+        """Execute a statement on the ledger. Return True if the statement succeeded. If the ledger cannot be
+        written now, log the error and return False."""
         try:
             self._ledger.execute(statement, values)
         except (OSError, sqlite3.Error) as error:
@@ -179,8 +184,9 @@ class Login:
         )
 
     def authenticate(self, login_reply: LoginReply, username: str, password: str, address: str) -> ApiUser:
-        """Check a password and return the user. `login_reply` is the core's reply to GetLogin for this name.
-        Raises WrongCredentials, and TooManyAttempts during a pause or when too many logins wait."""
+        """Check a password and return the user. `login_reply` is the core's reply to GetLogin for this user
+        name. Raises WrongCredentials if the user does not exist or the password is wrong. Raises
+        TooManyAttempts if logins of the client are paused or too many logins wait."""
         self._throttle.check(username, address)
         with self._turns.turn(identify_client(address)):
             # Again, as other logins may have failed in the meantime.
@@ -193,7 +199,8 @@ class Login:
         return login_reply.user
 
     def _check(self, password: str, hashes: list[str]) -> bool:
-        """Check the password against every hash. Return True if the password matches the first hash."""
+        """Check the password against every hash, also after a match. Return True if the password matches the
+        first hash."""
         first, *others = hashes
         is_correct = self._verify(password, first)
         for each in others:
@@ -203,9 +210,10 @@ class Login:
 
 def _list_hashes(login_reply: LoginReply) -> list[str]:
     """Return the hashes to check a password against: the user's hash first, then decoy hashes that match no
-    password. The decoys make each check as slow as a check of the highest cost of all users, so that the time
-    does not tell whether the user exists. Costs are binary logarithms: hashes of cost c, c, c + 1, ... m - 1
-    together take as long as one hash of cost m."""
+    password. If the user does not exist, return only one decoy hash. The decoys make each check as slow as a
+    check of the highest cost of all users, so that the time does not tell whether the user exists. The cost
+    of a bcrypt hash is log2 of its rounds, so hashes of the costs c, c, c + 1, ... m - 1 together take as
+    long as one hash of the cost m."""
     highest = login_reply.highest_cost or COST
     own = read_cost(login_reply.password_hash or "")
     if login_reply.password_hash is None or not own:

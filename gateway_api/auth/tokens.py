@@ -1,5 +1,5 @@
 """Access tokens, authorization, and the access settings. Access tokens are JWTs signed with HMAC-SHA-256 (RFC
-7519, RFC 7515). The alternative profile has a static token instead."""
+7519, RFC 7515). The alternative profile has a static token instead of JWTs."""
 
 import hmac
 import logging
@@ -59,7 +59,8 @@ class Tokens:
         self._verify_cached = lru_cache(_MAX_CACHED_TOKENS)(self._verify)
 
     def issue(self, username: str, role: str, generation: str, lifetime: int) -> str:
-        """Issue a token that expires after `lifetime` seconds."""
+        """Issue a token for a user. The token contains the user's role and generation, and expires after
+        `lifetime` seconds."""
         now = int(self._clock())
         claims = Claims(
             ISSUER, username, role, generation, self._ledger(), now, now + lifetime, uuid.uuid4().hex
@@ -67,7 +68,9 @@ class Tokens:
         return jwt.encode(msgspec.to_builtins(claims), self._secret, algorithm=_ALGORITHM)
 
     def read(self, token: str) -> Claims:
-        """Verify a token and return its claims. Raises NotAuthenticated if the token is not valid now."""
+        """Verify a token and return its claims. Raises NotAuthenticated if the signature or a claim is
+        invalid, if the token has expired or is not valid yet, or if the token belongs to another ledger than
+        the ledger in use."""
         claims = self._verify_cached(token)
         now = self._clock()
         if claims.exp <= now or max(claims.iat, claims.nbf) > now + _LEEWAY_SECONDS:
@@ -77,8 +80,8 @@ class Tokens:
         return claims
 
     def _verify(self, token: str) -> Claims:
-        """Verify the signature of a token and return the claims, without a check of the times and of the
-        ledger. Raises NotAuthenticated."""
+        """Verify the signature of a token and return the claims. The times and the ledger in the token are
+        not checked. Raises NotAuthenticated if the signature or a claim is invalid."""
         if "=" in token:
             # RFC 7515 section 2. PyJWT ignores padding; it rejects other spellings of the same bytes.
             raise NotAuthenticated("padding in a token")
@@ -107,7 +110,8 @@ class Authorization:
 
     def find_rejection(self, claims: Claims, access: AccessReply | None) -> str | None:
         """Return the reason to reject a token, or None if there is no reason. `access` is the core's reply
-        about the user of the token, or None if the core has not replied. Raises LedgerUnavailable."""
+        about the user of the token, or None if the core has not replied. Raises LedgerUnavailable if the
+        ledger cannot be read."""
         if access is not None and _identify(claims) not in _identify_users(access):
             return "the user was deleted or changed since the login"
         if self._revocations.is_revoked(claims.jti, claims.ledger):
@@ -165,8 +169,8 @@ class AccessSettings:
         self._settings: ApiSettings | None = None
 
     def get_access(self, username: str | None, *, timeout: float | None = None) -> AccessReply:
-        """Return whether the API is enabled, and the user with this name if the user exists. `timeout` is in
-        seconds."""
+        """Return whether the API is enabled, and the user with this name if the user exists. If `username` is
+        None, return no user. `timeout` is the timeout of a call to the core, in seconds."""
         reply = self._access_by_user.get(username)
         if reply is None or not self._is_current(reply):
             names = [] if username is None else [username]
