@@ -7,9 +7,9 @@ user are counted and cause no sync of the disk: anyone can send such requests, a
 flash disk.
 
 The log also contains changes that other clients than the API made at the core. The core keeps these changes
-while the API is down. When the reply to a change of the API was lost, the API asks the core for the outcome.
-One commit stores the records together with the position in the core's log. So each change is recorded exactly
-once, even if several workers try.
+while the API is down. When the core's reply to a change by the API was lost, the API asks the core for the
+outcome. One commit stores the records together with the position in the core's log. So each change is
+recorded exactly once, even if several workers try to record the change.
 """
 
 import errno
@@ -128,16 +128,16 @@ _WAIT_FOR_OTHERS_MS, _WAIT_FOR_A_LARGE_LOG_MS = 100, 3000
 
 
 class LogPosition(msgspec.Struct, frozen=True):
-    """Position in the core's log of changes, up to which changes are recorded: the name of the log, and the
-    sequence number of a change."""
+    """Position in the core's log of changes: the name of the core's log, and the sequence number of the last
+    change that the audit log contains."""
 
     log: str
     sequence: int
 
 
 class OpenCall(NamedTuple):
-    """A record of a change whose outcome is not known yet: the number of the record, the id of the call to
-    the core, and the action."""
+    """Record of a change whose outcome is not known yet: the number of the record, the id of the call to the
+    core, and the action."""
 
     number: int
     id: str
@@ -145,7 +145,8 @@ class OpenCall(NamedTuple):
 
 
 class StoredRecord(NamedTuple):
-    """A record as JSON. Record numbers increase within a trail and never change. `at` is epoch seconds."""
+    """Record of a trail: number, time in epoch seconds, and JSON text. Record numbers increase within a trail
+    and never change."""
 
     number: int
     at: float
@@ -155,7 +156,7 @@ class StoredRecord(NamedTuple):
 class AuditDatabase:
     """A trail: the database `name`.sqlite in a folder, of at most `size` bytes. A trail of size 0 belongs to
     another service and is read-only. If a trail is not `synced`, a power cut can lose its last commits.
-    Thread-safe. Methods raise OSError and sqlite3.Error."""
+    Thread-safe. Methods raise OSError or sqlite3.Error if the database cannot be read or written."""
 
     def __init__(self, folder: Path, name: str, size: int = 0, *, synced: bool = True) -> None:
         self.label = name if size else f"beside-{name}"
@@ -170,13 +171,13 @@ class AuditDatabase:
         self._idle: list[DatabaseFile] = []
 
     def append(self, records: Sequence[str]) -> None:
-        """Append all records or none. If the trail is synced, the records are on disk when this method
-        returns."""
+        """Append all records, or none after an error. If the trail is synced, the records are on disk when
+        this method returns."""
         self._write(lambda connection: self._insert(connection, records))
 
     def count(self, counts: Iterable[RequestCount]) -> None:
-        """Add counted requests to the records of the same minute and key; insert records that do not exist
-        yet. All changes are one commit."""
+        """Add each count to the record with the same minute and key. If there is no such record, insert a
+        record. One commit contains all changes."""
 
         def add(connection: DatabaseFile) -> None:
             for each in counts:
@@ -195,8 +196,8 @@ class AuditDatabase:
         self._write(add)
 
     def append_changes(self, records: Sequence[str], before: LogPosition | None, after: LogPosition) -> None:
-        """Append the records and set the position to `after`. Do nothing if the position is not `before`,
-        because then another process has recorded the changes."""
+        """Append the records and set the position in the core's log to `after`, in one commit. Do nothing if
+        the stored position is not `before`, because then another process has recorded the changes."""
 
         def change(connection: DatabaseFile) -> None:
             if _read_position(connection) == before:
@@ -206,13 +207,14 @@ class AuditDatabase:
         self._write(change)
 
     def list_open_calls(self, limit: int) -> list[OpenCall]:
-        """Return the newest records whose outcome is not known yet, at most `limit`."""
+        """Return at most `limit` records of changes whose outcome is not known yet, newest first."""
         with self._open_to_read() as connection:
             rows = connection.execute(_SELECT_OPEN_CALLS, (limit,)).fetchall() if connection else []
         return [OpenCall(*row) for row in rows]
 
     def close_calls(self, outcomes: Mapping[OpenCall, tuple[str, str]]) -> None:
-        """Set the result and message of each record, unless another process has done so."""
+        """Set the result and message of records whose outcome is now known. `outcomes` maps each record to
+        its result and message. Skip records that another process has updated."""
 
         def change(connection: DatabaseFile) -> None:
             for call, (result, message) in outcomes.items():
@@ -221,16 +223,16 @@ class AuditDatabase:
         self._write(change)
 
     def read_position(self) -> LogPosition | None:
-        """Return the position in the core's log up to which changes are recorded, or None if no change is
+        """Return the position of the last recorded change in the core's log, or None if no change is
         recorded."""
         with self._open_to_read() as connection:
             return _read_position(connection) if connection else None
 
     @contextmanager
     def read_newest(self, wanted: Filter, below: int | None) -> Iterator[tuple[int, Iterator[StoredRecord]]]:
-        """Yield an upper bound and an iterator over the matching records with smaller numbers, newest first.
-        The bound is `below`, or the number of the next new record if `below` is None. The iterator is valid
-        inside the `with` block."""
+        """Yield an upper bound of record numbers, and an iterator over the matching records below the bound,
+        newest first. The bound is `below`, or the number of the next new record if `below` is None. The
+        iterator is valid inside the `with` block."""
         with self._open_to_read() as connection:
             if connection is None:
                 yield below or 1, iter(())
@@ -241,8 +243,8 @@ class AuditDatabase:
 
     @contextmanager
     def _open_to_read(self) -> Iterator[sqlite3.Connection | None]:
-        """Yield a connection for reading; None if the database does not exist yet, or if the file of another
-        service is not readable."""
+        """Yield a connection for reading. Yield None if the database does not exist yet, or if the file
+        belongs to another service and is not readable."""
         if self._size:
             # A missing folder is a fault, a missing file is not.
             self._path.parent.stat()
@@ -376,7 +378,8 @@ class BatchWriter:
         self._next = _Batch()
 
     def add(self, record: str) -> None:
-        """Append a record, and return when the record is on disk. Raises AuditUnavailable."""
+        """Append a record to the trail, and return when the record is on disk. Raises AuditUnavailable if the
+        record cannot be written."""
         with self._guard:
             batch = self._next
             batch.records.append(record)
@@ -425,8 +428,9 @@ class RequestCounter:
         self._written_at = -inf
 
     def add(self, record: AuditEntry) -> None:
-        """Count a request without waiting for the disk. The request is in the trail within
-        `WRITE_INTERVAL_SECONDS`."""
+        """Count a request without waiting for the disk. The request is written to the trail within
+        `WRITE_INTERVAL_SECONDS`. If the memory for unwritten records is full, a request that needs a new
+        record is discarded."""
         one = RequestCount.of_record(record)
         at = (one.minute, one.key)
         with self._guard:
@@ -447,7 +451,8 @@ class RequestCounter:
             timer.start()
 
     def write(self) -> None:
-        """Write the counted requests. If the write fails, log the failure and discard the requests."""
+        """Write the counted requests to the trail. If the write fails, discard the requests and log their
+        number."""
         with self._writing:
             with self._guard:
                 waiting, self._waiting = list(self._waiting.values()), {}
@@ -485,7 +490,9 @@ class AuditLog:
         self._reading = threading.Lock()
 
     def check(self) -> None:
-        """Check that a change can be recorded. Raises AuditUnavailable."""
+        """Check that a change can be recorded. If earlier records could not be written, add a record with the
+        number of these records. Raises AuditUnavailable if the folder is not writable, if the disk has too
+        little free space, or if the record cannot be written."""
         try:
             durable.require_writable(self._folder)
             durable.require_room(self._folder, _MIN_FREE_BYTES)
@@ -496,7 +503,8 @@ class AuditLog:
 
     def add(self, record: AuditEntry) -> None:
         """Add a record. The record of a user is on disk when this method returns. A record without a role is
-        only counted, and is on disk some seconds later. Raises AuditUnavailable."""
+        only counted, and is on disk some seconds later. Raises AuditUnavailable if the record of a user
+        cannot be written."""
         if not record.role:
             self._strangers.add(record)
             return
@@ -507,36 +515,39 @@ class AuditLog:
             raise
 
     def close(self) -> None:
-        """Write the counted requests when a worker stops."""
+        """Write the counted requests to the trail. A worker calls this method when it stops."""
         self._strangers.write()
 
     def read(self, wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
         """Return the matching records as JSON, each with an `id`, newest first: one page, or all records if
-        `page` is None. Raises Invalid for a wrong cursor, ListTooLarge, and AuditUnavailable."""
+        `page` is None. Raises Invalid if the cursor is wrong, ListTooLarge if `page` is None and too many
+        records match, and AuditUnavailable if a trail cannot be read."""
         # One at a time, as the pool has few threads.
         with self._reading:
             return self._on_thread("read", _read, self._list_readable_trails(), wanted, page)
 
     def read_position(self) -> LogPosition | None:
-        """Return the position in the core's log up to which changes are recorded, or None if no change is
-        recorded. Raises AuditUnavailable."""
+        """Return the position of the last recorded change in the core's log, or None if no change is
+        recorded. Raises AuditUnavailable if the trail cannot be read."""
         return self._on_thread("read", self._trails[0].read_position)
 
     def add_changes(
         self, records: Sequence[AuditEntry], before: LogPosition | None, after: LogPosition
     ) -> None:
-        """Record changes at the core and set the position to `after`. Do nothing if the position is not
-        `before`, because then another process has recorded the changes. Raises AuditUnavailable."""
+        """Record changes at the core and set the position in the core's log to `after`. Do nothing if the
+        stored position is not `before`, because then another process has recorded the changes. Raises
+        AuditUnavailable if the records cannot be written."""
         texts = [record.text() for record in records]
         self._on_thread("write", self._trails[0].append_changes, texts, before, after)
 
     def list_open_calls(self, limit: int) -> list[OpenCall]:
-        """Return the newest records whose outcome is not known yet, at most `limit`. Raises
-        AuditUnavailable."""
+        """Return at most `limit` records of changes whose outcome is not known yet, newest first. Raises
+        AuditUnavailable if the trail cannot be read."""
         return self._on_thread("read", self._trails[0].list_open_calls, limit)
 
     def close_calls(self, outcomes: Mapping[OpenCall, tuple[Result, str]]) -> None:
-        """Set the result and message of each record. Raises AuditUnavailable."""
+        """Set the result and message of records whose outcome is now known. `outcomes` maps each record to
+        its result and message. Raises AuditUnavailable if the records cannot be written."""
         self._on_thread("write", self._trails[0].close_calls, outcomes)
 
     def _on_thread(self, verb: str, function: Callable[..., T], *arguments: Any) -> T:
@@ -573,9 +584,10 @@ def prepare_folder(folder: Path) -> None:
 
 
 def _read(trails: Sequence[AuditDatabase], wanted: Filter, page: Page | None) -> FoundPage[msgspec.Raw]:
-    """Return a page of the matching records of all trails. The cursor of a page contains one record number
-    for each trail, and the next page continues below these numbers. So no page misses or repeats a record,
-    even if records are added or deleted, or the clock is set."""
+    """Return the matching records of all trails: one page, or all records if `page` is None. The cursor of a
+    page contains one record number for each trail, and the next page continues below these numbers. So no
+    page misses or repeats a record, even if records are added or deleted, or the clock is set. Raises
+    ListTooLarge if `page` is None and too many records match."""
     limit = MAX_LIMIT if page is None else page.limit
     start: Sequence[int | None] = [None] * len(trails)
     if page is not None and page.cursor is not None:
@@ -606,8 +618,10 @@ def start_recording_changes(core_socket: Path, log: AuditLog) -> None:
 
 
 def record_new_changes(core: CoreClient, log: AuditLog) -> bool:
-    """Record the next changes at the core. Return True if the core may have more changes. After an error, the
-    next call tries again. Raises CoreUnavailable, CoreLacksMethod and AuditUnavailable."""
+    """Record the next batch of changes at the core. Return True if the core may have more changes. After an
+    error, the next call tries the same changes again. Raises CoreUnavailable if the call to the core fails,
+    CoreLacksMethod if the core cannot list its changes, and AuditUnavailable if the audit log cannot be read
+    or written."""
     position = log.read_position()
     after = ListChanges(position.log, position.sequence) if position else ListChanges(None, 0)
     reply = core.call(after)
@@ -620,8 +634,9 @@ def record_new_changes(core: CoreClient, log: AuditLog) -> bool:
 
 
 def resolve_calls(core: CoreClient, log: AuditLog) -> None:
-    """Ask the core for the outcome of changes whose replies were lost, and update their records. After an
-    error, the next call tries again. Raises CoreUnavailable and AuditUnavailable."""
+    """Ask the core for the outcome of changes whose replies were lost, and update the records of these
+    changes. After an error, the next call tries again. Raises CoreUnavailable if the call to the core fails,
+    and AuditUnavailable if the audit log cannot be read or written."""
     calls = log.list_open_calls(_MAX_RESOLVED_CALLS)
     if not calls:
         return

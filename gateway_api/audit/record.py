@@ -22,8 +22,8 @@ _SECRET_WORD_PATTERN = re.compile(r"secret|password|token|key", re.IGNORECASE)
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """A record of the audit log: a change or a rejection. Its cause is an HTTP request, a process at the
-    core's socket, or the core itself."""
+    """A record of the audit log: a change or a rejection, caused by an HTTP request, by a process at the
+    core's socket, or by the core itself."""
 
     at: Annotated[float, about("Time of the record, Unix epoch seconds.", 1795271513.25)]
     user: Annotated[str | None, about("User; without a role, the name that the request claimed.", "admin")]
@@ -114,13 +114,14 @@ class RequestCount(msgspec.Struct, frozen=True):
         return cls(int(record.at // 60), _encode(shared_values), record.text(), 1, record.at)
 
     def merge(self, other: "RequestCount") -> "RequestCount":
-        """Return the sum of this count and a later count of the same minute and key."""
+        """Return the sum of this count and the later count `other`. Both counts must have the same minute and
+        key."""
         last_at = max(self.last_at, other.last_at)
         return msgspec.structs.replace(self, count=self.count + other.count, last_at=last_at)
 
     def text(self, before: str | None = None) -> str:
-        """Return one record for all requests, as a line. `before` is the stored line of earlier requests of
-        this minute and key."""
+        """Return one record for all counted requests, as a line of JSON. `before` is the stored line of
+        earlier requests of the same minute and key; the returned record includes these requests."""
         record = json.loads(self.first if before is None else before)
         request_count = self.count if before is None else record["count"] + self.count
         if request_count == 1:
@@ -152,14 +153,15 @@ def make_entry(at: float, action: str, result: Result, message: str, **values: A
 
 
 def make_gap(at: float, message: str, **values: Any) -> AuditEntry:
-    """Return a record that stands for missing records. `message` contains their number or the reason. `at` is
-    epoch seconds."""
+    """Return a record that stands for missing records. `message` contains the number of missing records or
+    the reason. `at` is epoch seconds, and `values` are further fields of the record."""
     return make_entry(round(at, 3), "audit.gap", "failed", message, **values)
 
 
 def describe_session(before: Any, after: Any) -> str:
     """Return the end of a message about a changed session: the username, and the new rates if the rates
-    changed. Empty if `before` is not a session."""
+    changed. `before` and `after` are the values before and after the change. Return an empty text if `before`
+    is not a session."""
     if not isinstance(before, dict) or not {"id", "username"} <= before.keys():
         return ""
     parts = [str(before["username"])]
@@ -173,7 +175,7 @@ def describe_session(before: Any, after: Any) -> str:
 
 
 def derive_result(status: int | None) -> Result:
-    """Return the result that an HTTP status means. A status of None means that the request was aborted."""
+    """Return the result that an HTTP status means. `status` is None if the request was aborted."""
     if status is None:
         return "unanswered"
     return "done" if status < 400 else "refused" if status < 500 else "failed"
@@ -186,8 +188,8 @@ def _encode(value: Any) -> str:
 
 def mask_secrets(value: Any, *, refused: bool = False) -> Any:
     """Return a copy of a JSON value with masked secrets. An object with a `path` and a `value` is an edit of
-    the configuration. The value of a `refused` edit is always masked, because the value may be a secret at a
-    wrong path."""
+    the configuration. With `refused`, the value of each edit is masked, because a refused value may be a
+    secret at a wrong path."""
     if isinstance(value, dict):
         return {name: _mask_member(value, name, member, refused) for name, member in value.items()}
     if isinstance(value, (list, tuple)):
