@@ -1,1 +1,1 @@
-"""The history of sessions: what the API keeps of each session, and how to find it again."""
+"""The history: recorders of sessions, failed sign-ons and traffic, and searches in the records."""

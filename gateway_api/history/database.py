@@ -1,5 +1,5 @@
-"""Database of the history: an SQLite file. Each session is a row, and so is each series of failed sign-on
-attempts. Addresses are stored as keys, which are short and the same for every spelling of an address.
+"""Database of the history: an SQLite file. Each session and each series of failed sign-on attempts is
+one row. Addresses are stored as keys, which are short and the same for every spelling of an address.
 
 Each table has one writing process at a time. Any number of processes can read.
 """
@@ -163,8 +163,8 @@ _WRITER_TIMEOUT_SECONDS, _READER_TIMEOUT_SECONDS = 30.0, 1.0
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open the history for reading, and return the connection. Raises sqlite3.Error, also if the file does
-    not exist."""
+    """Open the history for reading, and return the connection. Raises sqlite3.Error if the file does not
+    exist or cannot be opened."""
     return databases.connect_with_query("mode=ro", path, _READER_TIMEOUT_SECONDS)
 
 
@@ -200,11 +200,12 @@ def _fold(text: str) -> str | None:
 
 
 class HistoryWriter:
-    """Base class of the writers of the tables. Not thread-safe: one thread at a time. Methods raise OSError
-    and sqlite3.Error.
+    """Base class of the writers of the history's tables. Not thread-safe. Methods raise OSError if the disk
+    has too little free space, and sqlite3.Error if the file cannot be read or written.
 
-    Only the writer of sessions `repairs`: when it opens a damaged file, it renames the file and begins a new
-    one. If a second writer did the same, the second writer would rename the new file."""
+    Only the writer of sessions sets `repairs`: when the writer of sessions opens a damaged file, this writer
+    renames the file and begins a new file. If a second writer did the same, the second writer would rename
+    the new file."""
 
     repairs = False
 
@@ -222,15 +223,15 @@ class HistoryWriter:
         self._connection.close()
 
     def set_aside(self) -> None:
-        """Rename a file that turned out to be damaged, unless another process has replaced the file. The next
-        writer begins a new file."""
+        """Rename the damaged file, unless another process has replaced the file. Close the connection. The
+        next writer begins a new file."""
         if self.is_current:
             databases.begin_anew(self._path, _LOG_NAME)
         self.close()
 
     @property
     def is_current(self) -> bool:
-        """False if the file was removed or replaced."""
+        """True until the open file is removed or replaced."""
         return self._connection.is_current
 
     def _require_room(self) -> None:
@@ -244,8 +245,8 @@ class HistoryWriter:
         self._bound_log()
 
     def _bound_log(self) -> None:
-        """Empty the write-ahead log if it is too long. If a reader or another writer prevents that, a later
-        call tries again."""
+        """Empty the write-ahead log if the log is longer than its limit. If a reader or another writer
+        prevents the emptying, a later call tries again."""
         if self._connection.log_bytes <= self._log_bytes or time.monotonic() < self._next_empty_at:
             return
         for _ in range(_MAX_EMPTY_ATTEMPTS):
@@ -258,7 +259,8 @@ class HistoryWriter:
         self._next_empty_at = time.monotonic() + _BACKUP_SECONDS
 
     def _number_text(self, text: str) -> int:
-        """Return the number of a name or a MAC address. Insert the text if the table lacks it."""
+        """Return the number of a text in the table of texts. The text is a name or the key of a MAC address.
+        Insert the text if the table lacks the text."""
         row = self._connection.execute("SELECT number FROM text WHERE text = ?", (text,)).fetchone()
         if row is None:
             insert = "INSERT INTO text (text, folded) VALUES (?, ?) RETURNING number"
@@ -271,8 +273,9 @@ W = TypeVar("W", bound=HistoryWriter)
 
 @contextmanager
 def use_writer(kind: type[W], path: Path, pool: ThreadPool) -> Iterator[W]:
-    """Open a writer for the block. If the file turns out to be damaged, rename the file. Raises OSError and
-    sqlite3.Error."""
+    """Open a writer of the class `kind`, and close the writer after the block. If the file turns out to be
+    damaged during the block, rename the file. Raises OSError or sqlite3.Error if the file cannot be opened,
+    and whatever the block raises."""
     with closing(run_on_thread(pool, kind, path)) as writer:
         try:
             yield writer
@@ -292,7 +295,7 @@ _MAC_DIGITS = 12
 
 
 def encode_ipv4(address: str) -> int:
-    """Return the key of an IPv4 address."""
+    """Return the key of an IPv4 address: the address as an integer."""
     return int.from_bytes(socket.inet_aton(address))
 
 
@@ -339,8 +342,8 @@ def _make_key(number: int, length: int) -> bytes:
 
 
 def find_inner_key_ranges(network: int) -> Iterator[tuple[bytes, bytes]]:
-    """Return, for each longer prefix length, the first and the last key of the smaller networks inside an
-    IPv6 network. `network` is a number as in `ipv6.parse_network`."""
+    """Return the key ranges of the smaller networks inside an IPv6 network: the first and the last key for
+    each longer prefix length. `network` is a number as in `ipv6.parse_network`."""
     length = network.bit_length() - 1
     first = (network ^ 1 << length) << _IPV6_BITS - length
     last = first | (1 << _IPV6_BITS - length) - 1
@@ -355,32 +358,33 @@ Condition = tuple[str, Sequence[Any]]
 
 
 def list_required(wanted: Iterable[tuple[str, Any]]) -> tuple[list[str], list[Any]]:
-    """Return the conditions whose value is not None, and the values to bind: the value of a condition once
-    for each `?` in that condition."""
+    """Return the SQL conditions whose value is not None, and the list of values to bind. `wanted` contains
+    pairs of a condition and a value. The list contains a value once for each `?` in the condition."""
     required = [(condition, value) for condition, value in wanted if value is not None]
     values = [value for condition, value in required for _ in range(condition.count("?"))]
     return [condition for condition, _ in required], values
 
 
 def join_any(conditions: Iterable[Condition]) -> Condition:
-    """Return the condition that at least one of the conditions holds. With no conditions, the result is never
-    true."""
+    """Return an SQL condition that is true if at least one of the conditions is true. Without conditions, the
+    returned condition is never true."""
     condition_list = list(conditions)
     text = " OR ".join(condition for condition, _ in condition_list) or "FALSE"
     return f"({text})", [value for _, values in condition_list for value in values]
 
 
 def match_names(connection: sqlite3.Connection, part: str, columns: Sequence[str]) -> Iterator[Condition]:
-    """Yield for each column the condition that the name in the column contains `part`. The columns contain
-    numbers of names. `part` is case-folded. Yields nothing if no name contains `part`."""
+    """Yield an SQL condition for each column: the name in the column contains `part`. The columns contain the
+    numbers of names. `part` is case-folded. Yield nothing if no name contains `part`."""
     pattern = "%" + re.sub("([%_|])", r"|\1", part) + "%"
     # LIKE folds the case of ASCII. A name with other characters has its folded text beside it.
     return _match_texts(connection, "coalesce(folded, text) LIKE ? ESCAPE '|'", [pattern], columns)
 
 
 def match_macs(connection: sqlite3.Connection, part: str, column: str) -> Iterator[Condition]:
-    """Yield the condition that the MAC address in a column contains `part`. The column contains numbers of
-    MAC addresses. `part` is a `mac` of `SearchText`. Yields nothing if no address contains `part`."""
+    """Yield the SQL condition that the MAC address in a column contains `part`. The column contains the
+    numbers of MAC addresses. `part` is a `mac` of `SearchText`. Yield nothing if no address contains
+    `part`."""
     digits = encode_mac(part)
     if digits == part:
         patterns = [f"*{digits}*"]
@@ -395,8 +399,8 @@ def match_macs(connection: sqlite3.Connection, part: str, column: str) -> Iterat
 def _match_texts(
     connection: sqlite3.Connection, wanted: str, values: Sequence[Any], columns: Sequence[str]
 ) -> Iterator[Condition]:
-    """Yield for each column the condition that the column contains the number of a text for which `wanted`
-    holds."""
+    """Yield an SQL condition for each column: the column contains the number of a matching text. `wanted` is
+    the SQL condition for matching texts, with `values` to bind. Yield nothing if no text matches."""
     names = f"SELECT number FROM text WHERE {wanted}"
     rows = [number for (number,) in connection.execute(f"{names} LIMIT {_MAX_LISTED_NUMBERS + 1}", values)]
     if len(rows) > _MAX_LISTED_NUMBERS:

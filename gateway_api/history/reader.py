@@ -2,10 +2,10 @@
 never waits for a long search, and no user waits for another user. Any process can read while another process
 writes.
 
-Each search starts in the queue of quick searches. A search that takes longer starts again in the queue of
-long searches, and pauses there while a quick search runs. Both queues are fair to users. The long searches of
-all workers take turns on one processor core, in time slices. A search ends at its deadline in any case, so
-that no reader keeps an old snapshot of the database for longer.
+Each search starts in the queue of quick searches. A search that takes too long for this queue starts again in
+the queue of long searches, and pauses there while a quick search runs. Both queues are fair to users. The
+long searches of all workers take turns on one processor core, in time slices. A search ends at its deadline
+in any case, so that no search keeps an old snapshot of the database for long.
 """
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
@@ -70,7 +70,7 @@ class Reader:
         )
 
     def for_user(self, user: str) -> "Reader":
-        """Return a reader that uses the same queues for the searches of another user."""
+        """Return a reader for the searches of another user. Both readers use the same queues."""
         reader = copy(self)
         reader._user = user
         return reader
@@ -78,9 +78,10 @@ class Reader:
     def search(
         self, find: Callable[Concatenate[sqlite3.Connection, P], T], *arguments: P.args, **more: P.kwargs
     ) -> T:
-        """Call `find` with a connection and the arguments, and return its result. All reads of `find` see the
-        same snapshot of the database. Raises HistoryUnavailable, SearchTooLong, and whatever `find`
-        raises."""
+        """Call `find` with a connection and the arguments, and return the result of `find`. All reads of
+        `find` see the same snapshot of the database. Raises HistoryUnavailable if the history cannot be read,
+        SearchTooLong if the search does not end before its deadline or too many searches wait, and whatever
+        `find` raises."""
         try:
             return self._search(lambda connection: find(connection, *arguments, **more))
         except (OSError, sqlite3.Error) as error:
@@ -109,12 +110,14 @@ class Reader:
                 raise self._make_timeout_error() from error
 
     def _is_too_long(self, earliest_end: float, latest_end: float) -> bool:
-        """Return True if a quick search must end."""
+        """Return True if a quick search must end: at `latest_end`, or from `earliest_end` if another quick
+        search waits. Times are monotonic seconds."""
         now = time.monotonic()
         return now >= latest_end or (now >= earliest_end and bool(self._quick_queue.waiting))
 
     def _is_late(self, slices: "_TimeSlices", deadline: float) -> bool:
-        """Wait for a time slice. Return True if a long search must end."""
+        """Wait until a long search has a time slice and no quick search runs. Return True if the long search
+        must end because `deadline`, in monotonic seconds, has passed."""
         must_pause = slices.is_over or bool(self._quick_queue.served)
         if must_pause:
             slices.end()
@@ -136,8 +139,8 @@ class Reader:
 
 
 class _TimeSlices:
-    """Time slices of one long search. Only one worker at a time has a slice, of all workers whose history is
-    in this folder. The lock is on the folder itself, so that the lock works on a full disk, too."""
+    """Time slices of one long search. Of all workers whose history is in this folder, only one worker at a
+    time has a slice. The worker locks the folder itself, which is possible on a full disk, too."""
 
     def __init__(self, folder: Path) -> None:
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -149,7 +152,7 @@ class _TimeSlices:
         return self._end is not None and time.monotonic() >= self._end
 
     def begin(self) -> bool:
-        """Begin a slice unless another worker has one. Return True if the search is in a slice now."""
+        """Begin a slice unless another worker has a slice. Return True if the search is in a slice now."""
         if self._end is None:
             with suppress(BlockingIOError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,7 +160,7 @@ class _TimeSlices:
         return self._end is not None
 
     def end(self) -> None:
-        """End the slice, if there is one."""
+        """End the slice. Do nothing if there is no slice."""
         if self._end is not None:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             self._end = None
@@ -210,7 +213,7 @@ _START_POSITION = (1 << 62,) * 4
 
 def read_timeline(connection: sqlite3.Connection, id: int, page: Page) -> FoundPage[TimelineEntry]:
     """Return a page of the timeline of the subscriber to whom the session with this id belongs or belonged,
-    newest entry first. Raises NotFound if no session had this id, and Invalid for a wrong cursor."""
+    newest entry first. Raises NotFound if no session had this id, and Invalid if the cursor is wrong."""
     subscriber = connection.execute(_SELECT_SUBSCRIBER, (id,)).fetchone()
     if subscriber is None:
         raise NotFound("No such session")

@@ -1,7 +1,7 @@
 """Recorders of the history: one worker at a time records the core's events, the failed sign-ons and the
 traffic.
 
-The core keeps its latest events, so that a recorder can fetch the events of a time without any worker later.
+The core keeps its latest events, so that a recorder can later fetch the events of a time when no worker ran.
 If the core no longer has these events, or was restarted, the history has a gap. The recorder then compares
 the history with the sessions that are up, and marks the sessions that have ended.
 """
@@ -63,16 +63,16 @@ class SessionRecorder:
         self._trimmed_at = -_TRIM_INTERVAL_SECONDS
 
     def record(self) -> None:
-        """Record sessions until the core ends the stream or the file is replaced. Raises CoreUnavailable,
-        OSError and sqlite3.Error."""
+        """Record sessions until the core ends the stream or the file is replaced. Raises CoreUnavailable if
+        the core is unavailable, and OSError or sqlite3.Error if the history cannot be written."""
         with use_writer(SessionWriter, self._path, self._pool) as writer:
             position = run_on_thread(self._pool, writer.read_position)
             while writer.is_current:
                 position = self._follow(writer, position)
 
     def _follow(self, writer: SessionWriter, position: EventPosition | None) -> EventPosition | None:
-        """Record events up to the next gap, or until the file is replaced. Return the position of the last
-        recorded event."""
+        """Record the events after `position` up to the next gap, or until the file is replaced. Close the
+        gap. Return the position after which to continue."""
         after = (_NO_BOOT_ID, 0) if position is None else (position.boot_id, position.sequence)
         for batch in self._events.follow_after(*after):
             if batch.gap:
@@ -86,9 +86,10 @@ class SessionRecorder:
         return position
 
     def _compare(self, writer: SessionWriter, batch: EventsReply, is_same_run: bool) -> EventPosition:
-        """Close a gap: compare the history with the sessions that are up. Return the position before the
-        oldest event that the core still has. These events come next, and events that the history already has
-        change nothing. `is_same_run` is False after a restart of the core."""
+        """Close a gap: compare the history with the sessions that are up. `batch` is the core's reply that
+        reports the gap. Return the position before the oldest event that the core still has, so that the core
+        sends this event next. Events that the history already has change nothing. `is_same_run` is False
+        after a restart of the core."""
         position = EventPosition(batch.boot_id, batch.oldest - 1, int(time.time()))
         run_on_thread(self._pool, writer.begin_comparison)
         cursor = None
@@ -122,7 +123,7 @@ class SessionRecorder:
 
 class SingleWorker:
     """Runner of a recorder: calls `record` while this process has the lock, and again after each failure.
-    `what` is the name of the records in log lines."""
+    `what` is the name of the records in log lines, and `lock` is the path of the lock file."""
 
     def __init__(self, record: Callable[[], None], what: str, lock: Path) -> None:
         self._record = record
@@ -143,7 +144,8 @@ class SingleWorker:
             pass
 
     def _record_if_alone(self) -> Iterator[None]:
-        """Call `record` unless another worker has the lock."""
+        """Call `record` unless another worker has the lock. Then yield, so that the caller can wait before
+        the next attempt. If the core is unavailable, end without an error."""
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         is_alone = False
         try:

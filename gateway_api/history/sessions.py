@@ -1,8 +1,8 @@
 """Sessions in the history: the writer of sessions, and searches for sessions.
 
 One commit stores a batch of events together with the position of the last event. After a kill or a power cut,
-the writer continues after that position, and the core sends the later events again. So a commit need not wait
-for the disk.
+the writer continues after the stored position, and the core sends the later events again. So a commit need
+not wait for the disk.
 """
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
@@ -221,8 +221,8 @@ class SessionWriter(HistoryWriter):
         return EventPosition(*row) if row else None
 
     def add(self, events: Sequence[SessionEvent], position: EventPosition) -> None:
-        """Add all events and set the position, or change nothing after an error. Events that the history
-        already has change nothing."""
+        """Add all events and set the position, or change nothing after an error. Events that are already in
+        the history are skipped."""
         self._require_room()
         with self._write():
             for event in events:
@@ -245,7 +245,8 @@ class SessionWriter(HistoryWriter):
         )
 
     def compare(self, sessions: Sequence[SessionSummary], now: int) -> None:
-        """Add the sessions that are missing in the history. `now` is epoch seconds."""
+        """Add the sessions that are missing in the history, and remember all passed sessions until
+        `end_comparison`. `now` is epoch seconds."""
         with self._write():
             position = self.read_position()
             heard_at = position.at if position else 0
@@ -257,7 +258,8 @@ class SessionWriter(HistoryWriter):
                 self._add_session(session, started, now)
 
     def end_comparison(self, position: EventPosition) -> int:
-        """End all sessions that were not passed to `compare`: they ended after the last position. Return the
+        """Record the end of every stored session that is up and was not passed to `compare`. These sessions
+        ended after the last recorded position. Then set the recorded position to `position`. Return the
         number of sessions whose end time is unknown."""
         with self._write():
             self._mark_lost(_MARK_UNLISTED_LOST, position.at)
@@ -267,7 +269,8 @@ class SessionWriter(HistoryWriter):
 
     def trim(self, limits: HistoryLimits, now: int) -> bool:
         """Remove some of the oldest ended sessions, rate changes, failed sign-ons and traffic samples if the
-        history is too large or they are too old. Return True if more rows may have to be removed."""
+        history is larger than `limits` allow, or if these rows are older than `limits` allow. `now` is epoch
+        seconds. Return True if more rows may have to be removed."""
         size = limits.mebibytes << 20
         log = min(size * _WAL_SIZE_EIGHTHS // 8, _MAX_WAL_BYTES)
         self._log_bytes = log // 2
@@ -312,8 +315,9 @@ class SessionWriter(HistoryWriter):
     def _add_session(
         self, session: SessionEvent | SessionSummary, started: int, now: int | None = None
     ) -> int:
-        """Insert a session unless the history has the session, and return its number. Times are epoch
-        seconds."""
+        """Insert a session if the history lacks the session, and return the number of the session. A stored
+        session with the same id that is still up belongs to an earlier run of the core: record that it ended
+        by `now`, or by `started` if `now` is None. Times are epoch seconds."""
         username = self._number_text(session.username)
         existing_row = self._connection.execute(
             "SELECT number FROM session WHERE id = ? AND started = ? AND username = ?",
@@ -352,14 +356,15 @@ class SessionWriter(HistoryWriter):
         self._connection.execute(_INSERT_RATE, (number, event.at, event.sequence, *rate_values))
 
     def _find_open_session(self, id: int, started: int) -> int | None:
-        """Return the number of the session with this id that is up, or None. The start time in the history
-        may differ, because the clock may have been set."""
+        """Return the number of the session with this id that is up, or None if there is no such session. The
+        start time in the history may differ from `started`, because the clock may have been set."""
         row = self._connection.execute(_SELECT_UP, (id, started)).fetchone()
         return int(row[0]) if row else None
 
     def _mark_lost(self, update: str, now: int, id: int | None = None) -> None:
-        """End sessions whose end time is unknown. `update` is the statement that selects these sessions;
-        `now` is epoch seconds."""
+        """End sessions whose end time is unknown, and count these sessions. `update` is the SQL statement
+        that selects and ends the sessions. `now` is the latest possible end time, in epoch seconds. `id` is
+        the session id for a statement that selects by id."""
         position = self.read_position()
         values = {"now": now, "seen": position.at if position else 0, "id": id}
         self._lost_count += self._connection.execute(update, values).rowcount
@@ -378,9 +383,9 @@ class SessionWriter(HistoryWriter):
         self._connection.execute("INSERT OR REPLACE INTO place VALUES (1, ?, ?, ?)", position)
 
     def _follow_clock(self, position: EventPosition) -> None:
-        """Record a step back of the clock since the last position. A step forward moves the last step back
-        instead: the clock was behind until now, for example in a boot before the network provided the
-        time."""
+        """Record a step of the wall clock since the last call. If the clock was set back, store a new step.
+        If the clock was set forward, add the difference to the time of the last stored step instead: the
+        clock was behind until now, for example during a boot before the network provided the time."""
         last, ahead = self.read_position(), position.at - self._steady()
         if self._wall_minus_steady is not None and ahead - self._wall_minus_steady > _MIN_CLOCK_STEP_SECONDS:
             self._connection.execute(_MOVE_LAST_STEP, (round(ahead - self._wall_minus_steady),))
@@ -415,8 +420,8 @@ class HistoryFilter(NamedTuple):
 
     @property
     def is_for_subscriber(self) -> bool:
-        """True if the filter also matches records with wrong times. In other lists, such records would be the
-        newest ones for years."""
+        """True if the filter is for one subscriber or a search text, and so also matches records with wrong
+        times. In lists of all subscribers, records with wrong times would be the newest records for years."""
         return any((self.id, self.username, self.mac_address, self.ip_address, self.search))
 
 
@@ -424,7 +429,7 @@ def find_sessions(
     connection: sqlite3.Connection, wanted: HistoryFilter, page: Page | None
 ) -> FoundPage[PastSession]:
     """Return the matching sessions, newest first: one page, or all sessions if `page` is None. Raises Invalid
-    for a wrong cursor, and ListTooLarge."""
+    if the cursor is wrong, and ListTooLarge if `page` is None and too many sessions match."""
     conditions, values = _list_conditions(connection, wanted)
     if page is not None and page.cursor is not None:
         conditions.append("(started, session.number) < (?, ?)")
@@ -446,8 +451,8 @@ def find_sessions(
 def find_flapping(
     connection: sqlite3.Connection, since: float, until: float, limit: int
 ) -> list[FlappingSubscriber]:
-    """Return the subscribers that started the most sessions in the window, and at least two. `since` and
-    `until` are epoch seconds."""
+    """Return the subscribers that started the most sessions from `since` to `until`, in epoch seconds: at
+    most `limit` subscribers, each with at least two sessions."""
     rows = connection.execute(_SELECT_FLAPPING, (since, until, limit))
     return [
         FlappingSubscriber(

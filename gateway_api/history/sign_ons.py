@@ -1,7 +1,7 @@
 """Failed sign-ons in the history: their writer, their recorder, and searches for failed sign-ons.
 
 A router repeats a failed sign-on for as long as the router is on, so consecutive attempts are one row. One
-commit stores a batch together with the position of its last failure, as for sessions.
+commit stores a batch together with the position of the last failure in the batch, as for sessions.
 """
 
 # ruff: noqa: S608 - values of requests are never in a text of SQL.
@@ -116,7 +116,8 @@ class SignOnWriter(HistoryWriter):
 
 def trim(connection: sqlite3.Connection, before: int, max_rows: int) -> list[tuple[int | None, ...]]:
     """Remove some of the rows whose last attempt was before `before`, in epoch seconds, and some of the
-    oldest rows if there are more than `most`. Return the numbers of the texts of each removed row."""
+    oldest rows if there are more than `max_rows`. Return for each removed row the text numbers of its user
+    name, MAC address and access interface."""
     removed_texts = []
     for rows in _SELECT_OLD, _SELECT_TOO_MANY:
         removed_texts += connection.execute(
@@ -141,7 +142,8 @@ class SignOnRecorder:
 
     def record(self) -> None:
         """Record failed sign-ons until the core ends the stream or the file is replaced. Raises
-        CoreUnavailable, OSError and sqlite3.Error."""
+        CoreUnavailable if the core is unavailable, and OSError or sqlite3.Error if the history cannot be
+        written."""
         with use_writer(SignOnWriter, self._path, self._pool) as writer:
             position = run_on_thread(self._pool, writer.read_position) or _START_POSITION
             while writer.is_current:
@@ -154,8 +156,8 @@ class SignOnRecorder:
                     self._pause(MISSING_METHOD_RETRY_SECONDS)
 
     def _follow(self, writer: SignOnWriter, position: SignOnPosition) -> SignOnPosition:
-        """Record failures up to the next gap, or until the file is replaced. Return the position after the
-        last recorded failure or after the gap."""
+        """Record the failures after `position` up to the next gap, or until the file is replaced. Return the
+        position after which to continue: of the last recorded failure, or after the gap."""
         for batch in self._core.follow(SubscribeFailedSignOns(*position)):
             self._has_warned = False
             if batch.gap:
@@ -188,14 +190,15 @@ class SignOnFilter(NamedTuple):
 
     @property
     def is_for_subscriber(self) -> bool:
-        """True if the filter also matches records with wrong times."""
+        """True if the filter is for one subscriber or a search text, and so also matches records with wrong
+        times."""
         return any((self.username, self.mac_address, self.search))
 
 
 def find_failed_sign_ons(
     connection: sqlite3.Connection, wanted: SignOnFilter, page: Page
 ) -> FoundPage[FailedSignOns]:
-    """Return a page of the matching failed sign-ons, newest first. Raises Invalid for a wrong cursor."""
+    """Return a page of the matching failed sign-ons, newest first. Raises Invalid if the cursor is wrong."""
     conditions, values = _list_conditions(connection, wanted)
     if not wanted.is_for_subscriber:
         conditions.append(f"NOT {WRONG_FAILURE_CONDITION}")
@@ -212,7 +215,7 @@ def find_failed_sign_ons(
 
 
 def read_failed_sign_ons(connection: sqlite3.Connection, number: int) -> FailedSignOns:
-    """Return the record with this number. The row must exist."""
+    """Return the record of the failed sign-ons with this row number. The row must exist."""
     query = f"SELECT {_SELECTED_COLUMNS} FROM {_JOINED_TABLES} WHERE failed.number = ?"
     return _make_record(connection.execute(query, (number,)).fetchone())
 
@@ -248,7 +251,7 @@ def _match_search(connection: sqlite3.Connection, wanted: SearchText) -> Iterato
 
 
 def _make_record(row: Sequence[Any]) -> FailedSignOns:
-    """Return the record of a row with the `_SELECTED_COLUMNS`, whose order is the order of the record's
+    """Return the record for a row of `_SELECTED_COLUMNS`. These columns have the order of the record's
     fields."""
     _, type, username, mac, *others, is_wrong = row
     clock = ClockState.UNSET if is_wrong else ClockState.SET

@@ -46,15 +46,15 @@ class TrafficSpan(NamedTuple):
 
 
 class TrafficSamples(NamedTuple):
-    """Samples of a time span, oldest first. Each sample is the mean of `step_seconds`."""
+    """Samples of a time span, oldest first. Each sample is the mean traffic over `step_seconds`."""
 
     samples: list[TrafficSample]
     step_seconds: int
 
 
 def read_traffic(connection: sqlite3.Connection, span: TrafficSpan) -> TrafficSamples:
-    """Return the mean traffic of each step, without the steps that have no sample. Raises Invalid for too
-    many steps."""
+    """Return the mean traffic of each step, without the steps that have no sample. Raises Invalid if the time
+    span has more than `MAX_SAMPLES` steps."""
     seconds = max(0.0, span.until - span.since)
     step = span.step or SAMPLE_SECONDS * max(1, math.ceil(seconds / _DEFAULT_SAMPLES / SAMPLE_SECONDS))
     if seconds / step > MAX_SAMPLES:
@@ -77,7 +77,7 @@ class TrafficWriter(HistoryWriter):
 
 def trim(connection: sqlite3.Connection, before: int, max_samples: int) -> bool:
     """Remove some of the samples before `before`, in epoch seconds, and some of the oldest samples if there
-    are more than `most`. Return True if more samples may have to be removed."""
+    are more than `max_samples`. Return True if more samples may have to be removed."""
     oldest_kept = connection.execute(
         "SELECT at FROM traffic ORDER BY at DESC LIMIT 1 OFFSET ?", (max_samples - 1,)
     ).fetchone()
@@ -88,17 +88,17 @@ def trim(connection: sqlite3.Connection, before: int, max_samples: int) -> bool:
 
 
 class TrunkCounters(NamedTuple):
-    """Counters of each trunk, by name. `steady` is the time of the reading on a clock that is never set, and
-    `uptime` is the core's uptime, both in seconds."""
+    """Traffic counters of all trunks. `trunks` maps the name of each trunk to its counters. `steady` is the
+    time of the reading on a clock that is never set, and `uptime` is the core's uptime, both in seconds."""
 
     steady: float
     uptime: int
     trunks: Mapping[str, InterfaceStats]
 
     def make_sample(self, before: "TrunkCounters", at: int) -> TrafficSample | None:
-        """Return the mean traffic since earlier counters, as a sample for the time `at`. Return None if too
-        much time has passed, or if counters restarted from 0: the counters of one trunk, or all counters
-        after a restart of the core."""
+        """Return the mean traffic since the earlier counters `before`, as a sample for the time `at`, in
+        epoch seconds. Return None if too much time has passed since `before`, or if counters restarted from
+        0: the counters of one trunk, or all counters after a restart of the core."""
         seconds = self.steady - before.steady
         was_restarted = self.uptime - before.uptime < seconds - _UPTIME_ROUNDING_SECONDS
         if was_restarted or not 0 < seconds <= _MAX_SAMPLE_DISTANCE_SECONDS:
@@ -137,8 +137,8 @@ class TrafficRecorder:
         self._pause = pause
 
     def record(self) -> None:
-        """Record samples until the file is replaced. Raises CoreUnavailable when the core is unavailable,
-        OSError and sqlite3.Error."""
+        """Record samples until the file is replaced. Raises CoreUnavailable if the core is unavailable, and
+        OSError or sqlite3.Error if the history cannot be written."""
         with use_writer(TrafficWriter, self._path, self._pool) as writer:
             before = self._read_counters()
             while writer.is_current:
