@@ -52,8 +52,8 @@ _MESSAGES_PER_CLEANUP = 1000
 
 class Backlog:
     """Messages that wait for a first attempt, shared by several queues. Messages are numbered from 1. `clock`
-    returns monotonic seconds. The queues use the `lock` of the backlog, too. Methods that do not acquire the
-    lock themselves require that the caller holds it."""
+    returns monotonic seconds. The backlog and its queues share the backlog's `lock`. The caller of a method
+    that does not acquire the lock must hold the lock."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -65,7 +65,8 @@ class Backlog:
         self.newest = 0
 
     def offer(self, messages: Iterable[WebhookMessage]) -> None:
-        """Append messages in order, unless no queue has joined. Acquires the lock."""
+        """Append messages in order, and wake the queues that wait for a message. Do nothing if no queue has
+        joined. Acquires the lock."""
         with self.lock:
             if not self._queues:
                 return
@@ -87,14 +88,15 @@ class Backlog:
             self._queues.append(queue)
 
     def leave(self, queue: "DeliveryQueue") -> None:
-        """Remove a queue. Do nothing if the queue has not joined."""
+        """Remove a queue, and free the messages that no other queue needs. Do nothing if the queue has not
+        joined."""
         if queue in self._queues:
             self._queues.remove(queue)
             self._free_messages()
 
     def get(self, number: int) -> tuple[float, WebhookMessage]:
-        """Return the arrival time of a message, in monotonic seconds, and the message. The number must be
-        higher than the position of at least one queue."""
+        """Return the arrival time of the message `number`, in monotonic seconds, and the message. `number`
+        must be higher than the position of at least one queue."""
         return self._messages[number - self.newest - 1]
 
     def _free_messages(self) -> None:
@@ -107,13 +109,14 @@ class Backlog:
 
 
 class Pause:
-    """Pause of one receiver. The first successful attempt ends the pause. Times are monotonic seconds."""
+    """Pause of one receiver, during which the receiver gets no first attempts. The first successful attempt
+    ends the pause. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self.end()
 
     def end(self) -> None:
-        """End the pause after a successful attempt."""
+        """End the pause and reset the count of failures, after a successful attempt."""
         self._failures = 0
         #: The length of the pause, 0 without a pause.
         self._seconds = 0.0
@@ -121,8 +124,8 @@ class Pause:
         self.until = -math.inf
 
     def add_failure(self, now: float, *, probe: bool) -> float | None:
-        """Count a failed attempt. Return the length of the pause that begins, in seconds, or None if no pause
-        begins."""
+        """Count an attempt that failed at the time `now`. `probe` is True for the first attempt of a message.
+        Return the length of the pause that begins, in seconds, or None if no pause begins."""
         self._failures += 1
         if self._failures < FAILURES_BEFORE_PAUSE or (self._seconds and not probe):
             return None
@@ -202,21 +205,21 @@ class DeliveryQueue:
 
     @property
     def counts(self) -> MessageCounts:
-        """The present numbers of messages."""
+        """Numbers of messages since the webhook was registered, as a copy."""
         with self._changed:
             self.make_room()
             return replace(self._counts)
 
     def test(self, message: WebhookMessage) -> None:
-        """Add a test message for this receiver only. The message is sent even during a pause, and its success
-        ends the pause."""
+        """Add a test message for this receiver only. The message is sent even during a pause. A successful
+        test ends the pause."""
         with self._changed:
             if not self._is_closed:
                 self._retry_lines[0].append(_WaitingMessage(self._clock(), self._backlog.newest, message))
                 self.wake()
 
     def close(self) -> None:
-        """Drop all waiting messages, and make `run` return after the present attempt."""
+        """Drop all waiting messages, and make `run` return after the attempt that is in progress."""
         with self._changed:
             self._is_closed = True
             for line in self._retry_lines:
@@ -238,14 +241,14 @@ class DeliveryQueue:
             self._finish_attempt(waiting_message, self._send(waiting_message.message), started)
 
     def wake(self) -> None:
-        """Wake the thread that waits for a message. The caller holds the lock."""
+        """Wake the thread in `run` if the thread waits for a message. The caller holds the lock."""
         self._changed.notify()
 
     def make_room(self) -> None:
-        """Drop the oldest messages if too many wait. Drop from the larger group: the messages that wait for a
-        retry, or the messages in the backlog. So a few retries push out no new message, and a message that
-        failed once keeps its retries while the backlog of a dead receiver is full. The caller holds the
-        lock."""
+        """Drop the oldest messages if too many messages wait. Drop from the larger of two groups: the
+        messages that wait for a retry, and the messages in the backlog. So a few retries push out no new
+        message, and a message that failed once keeps its retries while the backlog of a dead receiver is
+        full. The caller holds the lock."""
         is_quick = self._clock() < self._quick_until
         limit = MAX_WAITING_MESSAGES_IN_BURST if is_quick else MAX_WAITING_MESSAGES
         while not self._is_closed and (excess := sum(waiting := self._count_waiting()) - limit) > 0:
@@ -267,7 +270,7 @@ class DeliveryQueue:
             )
 
     def _count_waiting(self) -> tuple[int, int]:
-        """Return two numbers: tests and messages that wait for a retry, and messages in the backlog."""
+        """Return two numbers: how many tests and retries wait, and how many messages in the backlog wait."""
         in_backlog = 0 if self._is_closed else self._backlog.newest - self.position
         return sum(map(len, self._retry_lines)), in_backlog
 

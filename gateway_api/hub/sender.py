@@ -4,10 +4,11 @@ never to a denied address. Each attempt ends at its deadline.
 OpenSSL has process-wide locks, and Python releases the interpreter's lock while it calls OpenSSL. If the
 process forked during such a call, the child would inherit a lock that nobody releases, and would hang when it
 uses TLS. So a fork waits for the end of the call. No call waits for a peer, because sockets do not block
-during a call. The list of `_ssl` methods that release the interpreter's lock was read in CPython 3.11.
+during a call. Which `_ssl` methods release the interpreter's lock was checked in CPython 3.11.
 
-The sender uses internals of urllib3, read in 2.8.0 (`_new_conn`, `_dns_host`), and of requests, read in
-2.34.2 (`HTTPAdapter`, for the requirements of an https URL). A test fails when their code changes.
+The following internals were checked; a test fails when the code of these internals changes:
+- urllib3 2.8.0: `_new_conn` and `_dns_host`;
+- requests 2.34.2: `HTTPAdapter`, for the requirements of an https URL.
 """
 
 import base64
@@ -65,7 +66,8 @@ os.register_at_fork(
 
 
 class HubTlsSocket(ssl.SSLSocket):
-    """TLS connection to a receiver. The timeout of the socket applies to each call."""
+    """TLS connection to a receiver. The timeout of the socket applies to each handshake, read and write as a
+    whole."""
 
     def do_handshake(self, block: bool = False) -> None:
         self._call_openssl(super().do_handshake)
@@ -78,7 +80,7 @@ class HubTlsSocket(ssl.SSLSocket):
 
     def _call_openssl(self, call: Callable[[], T]) -> T:
         """Call an OpenSSL function, and repeat the call until OpenSSL no longer waits for the peer. Raises
-        TimeoutError."""
+        TimeoutError if OpenSSL still waits after the timeout of the socket."""
         timeout = self.gettimeout()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -183,8 +185,8 @@ class AttemptResult:
 
 
 class DeniedNetworks:
-    """Networks that the running configuration denies. A call returns them, or raises Denied while they are
-    unknown."""
+    """Networks that the running configuration denies. Calling the object returns the networks. The call
+    raises Denied while the networks are unknown."""
 
     known: tuple[str, ...] | None = None
 
@@ -219,7 +221,7 @@ class Sender:
         self._cut_lock = threading.Lock()
 
     def send(self, message: WebhookMessage) -> AttemptResult:
-        """Make one attempt to send a message, and return the result."""
+        """Make one attempt to send a message, and return the result. A failure is returned, not raised."""
         began = time.monotonic()
         deadline = began + TIMEOUT
         self._set_deadline(deadline)
@@ -245,7 +247,7 @@ class Sender:
         return AttemptResult(status, error, time.monotonic() - began)
 
     def cut(self, now: float) -> None:
-        """End the present attempt if its deadline has passed. Other threads call this method. `now` is
+        """End the attempt in progress if its deadline has passed. Other threads call this method. `now` is
         monotonic seconds."""
         with self._cut_lock:
             if self._watched_socket is None or self._deadline is None or now < self._deadline:
@@ -302,8 +304,8 @@ class Sender:
         return self._pool
 
     def _finish(self, response: BaseHTTPResponse) -> None:
-        """Read a short body and keep the connection open. Close the connection if the body is long or
-        incomplete."""
+        """Read the body of a response, so that the next attempt can use the same connection. If the body is
+        too long, incomplete or of unknown length, close the connection."""
         # RFC 9110 section 8.6: 204 has no Content-Length, and no body.
         length = "0" if response.status == 204 else response.headers.get("Content-Length", "")
         try:
@@ -327,7 +329,7 @@ class Sender:
 
 
 def _find_reason(failure: BaseException | None) -> str:
-    """Return the reason of a failure for the delivery log. The reason contains no text of a library."""
+    """Return a short reason for a failure, for the delivery log. The reason contains no text of a library."""
     while failure is not None:
         for kind, reason in _FAILURE_REASONS:
             if isinstance(failure, kind):
@@ -340,7 +342,8 @@ def connect(
     host: str, port: int, timeout: float, denied: Callable[[], Iterable[str]]
 ) -> tuple[socket.socket, Address]:
     """Connect to the first address of the host that accepts a connection. Return the connection and the
-    address. `timeout` is in seconds, for all addresses together. Raises OSError and Denied."""
+    address. `timeout` is in seconds, for all addresses together. Raises OSError if no address accepts a
+    connection in time, and Denied if an address of the host is denied."""
     deadline = time.monotonic() + timeout
     failure: OSError = OSError("the name has no address")
     for family, kind, protocol, _, socket_address in _resolve(host, port, timeout):
@@ -363,7 +366,8 @@ def connect(
 
 
 def _resolve(host: str, port: int, timeout: float) -> list[Any]:
-    """Call getaddrinfo with a timeout in seconds; getaddrinfo itself has none. Raises OSError."""
+    """Call getaddrinfo with a timeout in seconds, and return its result; getaddrinfo itself has no timeout.
+    Raises OSError if the host cannot be resolved in time."""
     if parse_literal(host) is not None:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     results: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()

@@ -155,19 +155,19 @@ class Registry:
         return wire.TestReply(message.id)
 
     def queue(self, id: str) -> DeliveryQueue:
-        """Return the queue of a webhook. Raises WebhookNotFoundError."""
+        """Return the queue of a webhook. Raises WebhookNotFoundError if no webhook has this id."""
         with self._lock:
             return self._find(id).queue
 
     def offer(self, messages: list[WebhookMessage]) -> None:
-        """Add messages to the queues of the webhooks that subscribe to their events."""
+        """Add each message to the queues of the webhooks that subscribe to the event of the message."""
         with self._lock:
             backlogs = list(self._backlogs.items())
         for events, backlog in backlogs:
             backlog.offer(message for message in messages if message.event in events)
 
     def watch(self) -> None:
-        """End attempts whose deadline has passed. Never returns."""
+        """End delivery attempts whose deadline has passed. Never returns."""
         while True:
             time.sleep(_DEADLINE_CHECK_SECONDS)
             with self._lock:
@@ -217,8 +217,8 @@ class Registry:
 
 
 def _make_declared(receiver: Receiver) -> wire.Webhook:
-    """Return the declared webhook of a receiver. Its id is the same after each start, and does not depend on
-    the order of the events."""
+    """Return the declared webhook of a receiver. The id of the webhook is the same after each start, and does
+    not depend on the order of the events."""
     # Not a hash of OpenSSL, whose locks a worker could inherit.
     id = f"wh_{hashlib.blake2b(receiver.url.encode(), digest_size=8).hexdigest()}"
     events = tuple(name.value for name in EventName if name in receiver.events)
@@ -244,8 +244,8 @@ _FORK_POLL_SECONDS = 0.05
 
 
 def start(settings: Settings, has_forked: Callable[[], bool] = lambda: True) -> None:
-    """Start the threads of the hub. `has_forked` returns True when all workers exist. Raises AlreadyServed
-    and OSError."""
+    """Start the threads of the hub. `has_forked` returns True when all workers exist. Raises AlreadyServed if
+    another process serves the hub's socket, and OSError if the socket cannot be opened."""
     # urllib3 logs invalid headers of a receiver with the whole URL.
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
     core = CoreClient(Client(settings.core_socket))
@@ -269,8 +269,9 @@ def _configure(
     configured: threading.Event,
     has_forked: Callable[[], bool],
 ) -> None:
-    """Apply the denied networks and declared webhooks of the running configuration, now and after each
-    commit. Set the event `configured` after the first reply or error."""
+    """Wait until `has_forked` returns True. Then apply the denied networks and declared webhooks of the
+    running configuration, now and after each commit. Set the event `configured` after the core's first reply
+    or an error."""
     # Deliveries to declared webhooks begin at once, and a fork would wait for their calls of OpenSSL.
     while not has_forked():
         time.sleep(_FORK_POLL_SECONDS)
@@ -314,8 +315,8 @@ def _feed(events: Events, registry: Registry, configured: threading.Event) -> No
 
 def give_up_sockets(kept: Iterable[int]) -> None:
     """Replace each socket that a worker inherited with /dev/null, except the descriptors in `kept`. The
-    sockets are not closed: their Python objects would later close the same descriptor numbers again, when
-    other files have these numbers."""
+    inherited sockets are not closed: the Python objects of these sockets would later close the same
+    descriptor numbers again, when other files have these numbers."""
     # Under systemd, standard output and standard error are sockets.
     kept_descriptors = {0, 1, 2, *kept}
     null_device = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
