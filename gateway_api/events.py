@@ -1,7 +1,8 @@
 """Event streams of a worker: which events each client receives, and when its stream ends.
 
 The worker receives and encodes each event of the core once for all clients, as a server-sent event (HTML
-Living Standard, section 9.2). The same applies to the traffic of each session that clients watch.
+Living Standard, section 9.2). If several clients watch the traffic of a session, the worker also receives and
+encodes this traffic only once.
 """
 
 import logging
@@ -67,7 +68,8 @@ class EventId(NamedTuple):
 
 
 def parse_id(text: str) -> EventId:
-    """Parse the id of an event that a client sent. Raises ValueError."""
+    """Parse the id of an event that a client sent. Raises ValueError if the text is not the id of an
+    event."""
     match = _EVENT_ID_PATTERN.fullmatch(text)
     if match is None:
         raise ValueError("must be the id of an event")
@@ -81,14 +83,16 @@ def encode_event(boot_id: str, event: SessionEvent) -> bytes:
 
 
 def encode_gap(boot_id: str, oldest: int, newest: int) -> bytes:
-    """Return the server-sent event that reports lost events, with the oldest and the newest event that the
-    core still has. A client that resumes after this event loses no more events."""
+    """Return the server-sent event that reports lost events. `oldest` and `newest` are the numbers of the
+    oldest and the newest event that the core still has. A client that resumes after this server-sent event
+    loses no more events."""
     last = EventId(boot_id, newest)
     return _encode_numbered(last, "gap", Gap(str(EventId(boot_id, oldest)), str(last)))
 
 
 def encode_unnumbered(name: str, data: Record) -> bytes:
-    """Return a server-sent event without an id, for streams that a client cannot resume."""
+    """Return a server-sent event without an id, for streams that a client cannot resume. `name` is the name
+    of the event."""
     text = msgspec.json.encode(data)
     for character, escape in _LINE_BREAKS:
         text = text.replace(character, escape)
@@ -116,7 +120,7 @@ class StreamTimes:
 
 @dataclass(frozen=True)
 class EncodedEvent:
-    """An encoded server-sent event, with its name and session type for filters."""
+    """Encoded server-sent event, with the name and the session type of the event for filters."""
 
     name: str
     type: str
@@ -124,8 +128,8 @@ class EncodedEvent:
 
 
 class Span:
-    """Consecutive events after the number `started`. `oldest` is the oldest event that the core had at the
-    start of the span."""
+    """Consecutive events after the event with the number `started`. `oldest` is the number of the oldest
+    event that the core had at the start of the span."""
 
     def __init__(self, boot_id: str, started: int, oldest: int, held: int = MAX_HELD_EVENTS) -> None:
         self.boot_id = boot_id
@@ -134,15 +138,17 @@ class Span:
         self.ring: Ring[EncodedEvent] = Ring(held, started)
 
     def holds(self, id: EventId) -> bool:
-        """Return True if the span contains all events after this event."""
+        """Return True if the span contains all events after the event `id`."""
         return id.boot_id == self.boot_id and self.ring.after(id.sequence, 0) is not None
 
     def has_dropped(self, id: EventId) -> bool:
-        """Return True if the span contained all events after this event, and has dropped some of them."""
+        """Return True if the span contained all events after the event `id`, and has dropped some of these
+        events."""
         return id.boot_id == self.boot_id and id.sequence < self.ring.oldest - 1
 
     def encode_gap(self) -> bytes:
-        """Return the server-sent event for a client that changes from another span to this span."""
+        """Return the server-sent event that reports the gap before this span, for a client that changes from
+        another span to this span."""
         return encode_gap(self.boot_id, self.oldest, self.started)
 
 
@@ -160,7 +166,8 @@ class _Source:
 
 
 class Broadcast(_Source):
-    """Broadcast of the core's latest events to all streams. A greenlet runs `run`."""
+    """Broadcast of the core's latest events to all streams. `run` receives the events and runs in its own
+    greenlet."""
 
     def __init__(self, events: Events, times: StreamTimes) -> None:
         super().__init__()
@@ -172,7 +179,8 @@ class Broadcast(_Source):
 
     @property
     def span(self) -> Span:
-        """The events since the last gap. Raises CoreUnavailable if the core has not replied yet."""
+        """The events since the last gap. Waits for the core's first events if necessary. Raises
+        CoreUnavailable if the first events do not arrive within `core_timeout`."""
         if self._span is None:
             with gevent.Timeout(self._times.core_timeout, False):
                 while self._span is None:
@@ -182,7 +190,7 @@ class Broadcast(_Source):
         return self._span
 
     def wait_for_span(self, id: EventId) -> Span | None:
-        """Wait for the span that contains all events after this event. Return None if these events do not
+        """Wait for the span that contains all events after the event `id`. Return None if the events do not
         arrive in time or were dropped."""
         with gevent.Timeout(self._times.core_timeout, False):
             while not self.span.holds(id):
@@ -218,8 +226,9 @@ def encode_events(boot_id: str, events: Iterable[SessionEvent]) -> Iterable[Enco
 
 @dataclass(frozen=True)
 class StreamFilter:
-    """Filter for the events of a stream: names as in the stream, and the session type, or None for any type.
-    The stream begins after the event `resume`, or with the next event if `resume` is None."""
+    """Filter for the events of a stream. `names` are the names of events in the stream. `type` is a session
+    type, or None for any type. The stream begins after the event `resume`, or with the next event if `resume`
+    is None."""
 
     names: frozenset[str] = frozenset(DEFAULT_STREAM_EVENTS)
     type: str | None = None
@@ -232,8 +241,8 @@ class StreamFilter:
 
 
 class Stream:
-    """Stream of one client. The current greenlet sends the pieces that `follow` yields, and calls `close` at
-    the end."""
+    """Stream of one client. The greenlet that creates the stream also sends the pieces that `follow` yields,
+    and calls `close` at the end."""
 
     def __init__(self, streams: "Streams", bearer: Any, client: str, follow: "_Follow") -> None:
         self._streams = streams
@@ -272,8 +281,8 @@ class Stream:
         self._streams.remove(self)
 
     def begin_wait(self, *, for_turn: bool = False) -> None:
-        """Begin a wait for the client or the core, which has a deadline. With `for_turn`, begin a wait for a
-        free slot, which has none."""
+        """Begin a wait for the client or the core. This wait has a deadline. With `for_turn`, begin a wait
+        for a free slot to catch up instead. This wait has no deadline."""
         self.is_listening = False
         self.deadline = None if for_turn else self._streams.deadline()
 
@@ -313,8 +322,9 @@ class Streams:
         return len(self._open)
 
     def open(self, bearer: Any, address: str, wanted: StreamFilter) -> Stream:
-        """Return a stream of session events, from now on or after the event to resume from. Raises
-        CoreUnavailable and TooManyStreams."""
+        """Return a stream of session events, which begins now or after the event to resume from. `address` is
+        the client's address. Raises CoreUnavailable if the core sends no events in time, and TooManyStreams
+        if the worker or the client has too many open streams."""
         client = self._admit(address)
         span = self._broadcast.span
         follow = partial(self._follow_events, wanted=wanted, span=span, position=span.ring.newest)
@@ -323,17 +333,19 @@ class Streams:
         return stream
 
     def open_with(self, bearer: Any, address: str, follow: _Follow) -> Stream:
-        """Return a stream of the pieces that `follow` yields. Raises TooManyStreams."""
+        """Return a stream of the pieces that `follow` yields. `address` is the client's address. Raises
+        TooManyStreams if the worker or the client has too many open streams."""
         return Stream(self, bearer, self._admit(address), follow)
 
     def add(self, stream: Stream) -> None:
-        """Add a stream that begins to the open streams."""
+        """Add a stream to the open streams when the stream begins."""
         self._open.add(stream)
         self._stream_counts[stream.client] += 1
         self.on_change(len(self))
 
     def remove(self, stream: Stream) -> None:
-        """Remove a stream that has ended from the open streams. Do nothing if the stream has not begun."""
+        """Remove a stream from the open streams when the stream has ended. Do nothing if the stream has not
+        begun."""
         if stream not in self._open:
             return
         self._open.discard(stream)
@@ -343,7 +355,7 @@ class Streams:
         self.on_change(len(self))
 
     def deadline(self) -> float:
-        """Return the deadline of a wait for a client or the core that begins now."""
+        """Return the deadline for a wait that begins now. The wait is for a client or the core."""
         return self._times.clock() + self._times.client_timeout
 
     def close(self) -> None:
@@ -352,8 +364,8 @@ class Streams:
             self._end(stream)
 
     def _admit(self, address: str) -> str:
-        """Return the client with this address if the client may open another stream. Raises
-        TooManyStreams."""
+        """Return the client with this address if the client may open another stream. Raises TooManyStreams if
+        the worker or the client has too many open streams."""
         client = identify_client(address)
         if len(self) >= self._max_streams or self._stream_counts[client] >= self._max_streams_of_client:
             raise TooManyStreams(RETRY_AFTER_SECONDS)
@@ -407,8 +419,9 @@ class Streams:
     def _catch_up(
         self, stream: Stream, wanted: StreamFilter, id: EventId
     ) -> Generator[bytes, None, tuple[Span, int]]:
-        """Yield the core's events after the event `id`. Return a span and a position in the span: the
-        broadcast has all events after this position."""
+        """Yield the core's events after the event `id` that match the filter. Return a span of the broadcast,
+        and the number of the last event that the core sent: the span contains all later events. Raises
+        CoreUnavailable if the core ends the events too early."""
         position = id.sequence
         stream.begin_wait()
         for batch in self._events.follow_after(id.boot_id, id.sequence):
@@ -461,7 +474,8 @@ def _exit_worker(greenlet: Any) -> None:
 
 
 class _Feed(_Source):
-    """Traffic of one session: the last encoded event, and its number."""
+    """Feed of the traffic of one session. `block` is the last encoded event, and `number` is the number of
+    this event."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -473,7 +487,7 @@ class _Feed(_Source):
         self.greenlet: Any = None
 
     def run(self, core: CoreClient, id: int) -> None:
-        """Receive the traffic until the session ends or the core is unavailable."""
+        """Receive the traffic of the session `id` until the session ends or the core is unavailable."""
         try:
             for reply in core.follow(WatchTraffic(id)):
                 self.block = encode_unnumbered("traffic", reply)
@@ -498,14 +512,15 @@ class Feeds:
         return len(self._feeds)
 
     def check(self, id: int) -> None:
-        """Check that this session can be watched. Raises TooManyStreams if too many other sessions are
+        """Check that the session `id` can be watched. Raises TooManyStreams if too many other sessions are
         watched."""
         if id not in self._feeds and len(self) >= self._max_watched:
             raise TooManyStreams(RETRY_AFTER_SECONDS)
 
     def follow(self, stream: Stream, id: int) -> Generator[bytes, None, None]:
         """Yield the traffic events of a session, beginning with the last event, until the session or the
-        stream ends. A slow client skips to the newest event. Raises CoreUnavailable."""
+        stream ends. A slow client skips to the newest event. Raises CoreUnavailable if the core becomes
+        unavailable."""
         feed = self._feeds.get(id) or self._start(id)
         feed.watchers += 1
         stream.wake = feed.wake
