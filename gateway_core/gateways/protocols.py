@@ -29,7 +29,7 @@ from gateway_core.sessions.table import SessionTable
 
 
 class Gateway(Protocol):
-    """Gateway that keeps the table of its `sessions` and the journal up to date."""
+    """Gateway that keeps the table `sessions` and the journal up to date."""
 
     sessions: SessionTable[Any]
 
@@ -113,8 +113,8 @@ class Gateway(Protocol):
         return dict.fromkeys(FaultKind, 0)
 
     def read_limit_delays(self) -> LimitDelays | None:
-        """Return the histogram of the time from the start of a session to its active rate limit; None if the
-        gateway sets the limit of a session at the start of the session."""
+        """Return the histogram of the time from the start of a session to the active rate limit of the
+        session; None if the gateway sets the limit of a session at the start of the session."""
         return None
 
     def list_unavailable_sources(self) -> Sequence[str]:

@@ -16,8 +16,8 @@ from gateway_core.sessions.session import Session
 
 
 class LabSession(Session, frozen=True, kw_only=True):
-    """Session of the lab, with its traffic and the interface index of its device. The IFB of the session has
-    the next interface index."""
+    """Session of the lab, with the traffic of the session and the interface index of the session's device.
+    The IFB of the session has the next interface index."""
 
     ifindex: int
     traffic: Traffic
@@ -38,7 +38,7 @@ class AccessVlan(Record, frozen=True):
 
 
 class ManagedVlan(Record, frozen=True):
-    """Existing VLAN, with the number of its sessions and its traffic."""
+    """Existing VLAN, with the number of sessions on the VLAN and the traffic of the VLAN."""
 
     access_vlan: AccessVlan
     ifindex: int

@@ -215,8 +215,9 @@ class LabGateway(Gateway):
 
     @contextmanager
     def _lock_and_advance(self) -> Iterator[float]:
-        """Hold the lock, advance the world to the current time, and yield this time. Without the advance, a
-        change could precede arrivals that were due earlier, and counters would decrease."""
+        """Hold the lock during the block, advance the world to the current time, and yield the current time.
+        Without the advance, a change could precede arrivals that were due earlier, and counters would
+        decrease."""
         with self._lock:
             now = self._read_time()
             while self._world.advance(now, _MAX_EVENTS_PER_HOLD):

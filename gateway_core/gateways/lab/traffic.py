@@ -104,7 +104,7 @@ class Traffic(Record, frozen=True):
         return Traffic(*map(sub, astuple(self), astuple(other)))
 
     def with_rates(self, up_bps: int, down_bps: int, usage: int) -> "Traffic":
-        """Return traffic with other rates from the given `usage` on. The counters at that usage stay the
+        """Return traffic with other rates from the given `usage` on. The counters at the given usage stay the
         same."""
         return Traffic(
             up_bps,

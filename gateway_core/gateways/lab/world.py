@@ -1,4 +1,4 @@
-"""World of the lab: its sessions and VLANs, and the events that change them. Not thread-safe."""
+"""World of the lab: sessions, VLANs, and the events that change the sessions and VLANs. Not thread-safe."""
 
 import heapq
 import logging
@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 class AddressPool:
     """Pool of the host addresses of a network that follow the gateway's address.
 
-    A returned address is assigned again only after all other free addresses, so that logs do not show two
-    subscribers with the same address in a row.
+    An address that was given back is assigned again only after all other free addresses, so that logs do not
+    show two subscribers with the same address in a row.
     """
 
     def __init__(self, network: IPv4Network, gateway: IPv4Address) -> None:
@@ -67,7 +67,7 @@ class AddressPool:
 
 
 class TemporaryRate(Record, frozen=True):
-    """Temporary rates of a session, with their expiry."""
+    """Temporary rates of a session, with the expiry of the rates."""
 
     down_bps: int
     up_bps: int

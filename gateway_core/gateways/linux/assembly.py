@@ -1,4 +1,4 @@
-"""Assembly of the Linux gateway from its parts."""
+"""Assembly of the Linux gateway: creation of all parts, and the connections between the parts."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,8 +60,8 @@ class LinuxMachine:
         self.services = LinuxServices(self._daemons, _MAX_APPLY_SECONDS, _MAX_PUT_BACK_SECONDS)
 
     def make_gateway(self, configuration: Configuration, journal: Journal, clock: Clock) -> LinuxGateway:
-        """Assemble and return the gateway, which starts its work in `run`. Raises GatewayApiError or OSError
-        if a part of the gateway cannot be created."""
+        """Assemble and return the gateway. The gateway starts to work when `run` is called. Raises
+        GatewayApiError or OSError if a part of the gateway cannot be created."""
         reader = KernelReader()
         source_daemons = {each.name: each for each in self._daemons if isinstance(each, SourceDaemon)}
         chosen_daemons = [source_daemons[name] for name in self._names]
@@ -184,8 +184,8 @@ class DesiredSessions:
 
 
 def find_occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occupancy:
-    """Return the access interfaces with sessions. Stale sessions count as sessions. `sources` maps a session
-    type to the name of its source."""
+    """Return the access interfaces with sessions. Stale sessions count as sessions. `sources` maps each
+    session type to the name of the source."""
     # Before the sessions are read: a source that replies meanwhile may have more sessions.
     incomplete = tracker.incomplete_sources
     unknown = {type for type, source in sources.items() if source in incomplete}
@@ -193,7 +193,7 @@ def find_occupancy(tracker: Tracker, sources: Mapping[SessionType, str]) -> Occu
 
 
 def _list_leased_interfaces(sources: Iterable[Source]) -> list[str]:
-    """Return the access interfaces of the DHCP subscribers with a lease, sorted."""
+    """Return the access interfaces of the DHCP subscribers with a lease, sorted by name."""
     interfaces: set[str] = set()
     for source in sources:
         if isinstance(source, DnsmasqSource):

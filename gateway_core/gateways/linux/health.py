@@ -1,4 +1,4 @@
-"""Health of the gateway on Linux: requirements of the gateway, and the state of its dependencies.
+"""Health of the gateway on Linux: requirements of the gateway, and the state of the gateway's dependencies.
 
 Names of packages and paths of files are for Debian 12 and 13.
 """
@@ -69,8 +69,8 @@ def list_interfaces(root: Path) -> list[str]:
 
 
 def map_types_to_sources(names: Iterable[str]) -> dict[str, str]:
-    """Return a map from session type to the name of its source. Raises SourcesOverlap if two of the sources
-    serve the same session type."""
+    """Return a map from session type to the name of the source of that type. Raises SourcesOverlap if two of
+    the sources serve the same session type."""
     source_of_type: dict[str, str] = {}
     for name in names:
         for type in SOURCE_DAEMONS[name].types:

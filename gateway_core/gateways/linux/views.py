@@ -163,8 +163,8 @@ def list_vlans(
 def list_routes(
     entries: Sequence[RouteEntry], device_names: Mapping[int, str], sessions: Collection[Session]
 ) -> Rows:
-    """Return Route rows, one row for each next hop: network routes first, then the routes of sessions by
-    session id. `device_names` maps interface indexes to device names."""
+    """Return Route rows, one row for each next hop: network routes first, then the routes of sessions, sorted
+    by session id. `device_names` maps interface indexes to device names."""
     by_destination = {destination: each for each in sessions for destination in _list_destinations(each)}
     # Several DHCP sessions may share a VLAN: the other routes of the VLAN belong to no session.
     by_device = {each.interface: each for each in sessions if each.interface != each.access_interface}

@@ -64,8 +64,8 @@ class AccessVlan:
 
     @classmethod
     def parse(cls, name: str, trunks: Iterable[str]) -> Self | None:
-        """Parse the name of a VLAN device on one of these trunks. Return None for any other name. The name of
-        a trunk may contain dots: the longest matching trunk counts."""
+        """Parse the name of a VLAN device on one of these trunks. Return None if `name` is not the name of
+        such a device. The name of a trunk may contain dots: the longest trunk name that matches is used."""
         for trunk in sorted(trunks, key=len, reverse=True):
             for prefix in (trunk, short_name(trunk)):
                 if name.startswith(prefix) and (match := _TAGS_PATTERN.fullmatch(name, len(prefix))):
@@ -122,9 +122,9 @@ class Admission:
     An outer VLAN cannot use more than its share of the limits. All VLANs with one tag on a trunk count as one
     outer VLAN.
 
-    A VLAN that `decide` returns waits for its turn until `take` returns the VLAN, and counts for all limits
-    meanwhile. For each VLAN that `take` returns, the caller must call `mark_made` or `mark_failed`. For each
-    VLAN that `adopt` or `take_expired` returns, the caller must call `forget` or `postpone`.
+    A VLAN that `decide` returns waits until `take` returns the VLAN, and counts for all limits while waiting.
+    For each VLAN that `take` returns, the caller must call `mark_made` or `mark_failed`. For each VLAN that
+    `adopt` or `take_expired` returns, the caller must call `forget` or `postpone`.
     """
 
     def __init__(self, demux: Demux, clock: Callable[[], float]) -> None:
@@ -162,7 +162,8 @@ class Admission:
 
     def take(self, limit: int) -> list[AccessVlan]:
         """Return the VLANs to create next, at most `limit`. Outer VLANs take turns, with one VLAN per turn,
-        so that an outer VLAN with thousands of waiting VLANs does not delay the other outer VLANs."""
+        so that an outer VLAN with thousands of waiting VLANs delays each other outer VLAN by one VLAN
+        only."""
         next_vlans: list[AccessVlan] = []
         while self._waiting_vlans and len(next_vlans) < limit:
             outer_vlan = next(iter(self._waiting_vlans))
@@ -201,7 +202,8 @@ class Admission:
         return list(islice(unserved_vlans, limit))
 
     def mark_unserved(self, type: SessionType) -> None:
-        """Mark all VLANs of a session type as not served, so that `list_unserved` returns them again."""
+        """Mark all VLANs of a session type as not served, so that `list_unserved` returns these VLANs
+        again."""
         for managed in list(self):
             if managed.type == type and managed.state == VlanState.SERVED:
                 self._update(managed.vlan, state=VlanState.MADE)
@@ -250,14 +252,14 @@ class Admission:
         return self._vlans[vlan].type
 
     def take_expired(self, occupancy: Occupancy, limit: int) -> list[AccessVlan]:
-        """Return the VLANs to remove, at most `limit`, and mark them as REMOVING.
+        """Return the VLANs to remove, at most `limit`, and mark these VLANs as REMOVING.
 
         A VLAN expires when it had no session for the idle timeout. A VLAN without a profile expires at once,
         even with sessions, because the commit ends these sessions. While the source of a VLAN does not reply,
         the VLAN does not expire: the VLAN may have sessions, and the source cannot release the VLAN.
 
-        A trigger does not restart the idle timeout, but a VLAN does not expire within the duration of one
-        sign-on after a trigger. When a limit is nearly reached, VLANs that never had a session expire after
+        A trigger does not restart the idle timeout, but may postpone the expiry of a VLAN by at most the
+        duration of one sign-on. When a limit is nearly reached, VLANs that never had a session expire after
         the duration of one sign-on.
         """
         now = self._clock()

@@ -1,5 +1,5 @@
-"""Demultiplexer of trunks: creates the VLAN of a subscriber at the subscriber's first frame, and removes the
-VLAN when it is idle.
+"""Demultiplexer of trunks: creates the VLAN of a subscriber at the subscriber's first frame, and removes idle
+VLANs.
 
 One thread for each trunk listens for first frames. The thread in `run` creates and removes devices, and calls
 the sources. After a reboot, the thread in `run` creates the VLANs of the subscribers that have a DHCP lease.

@@ -61,7 +61,8 @@ class VlanDevices:
         change(f"set {trunk} down", links.set_down(self._reader.find_link(trunk).index))
 
     def set_new_trunk_up(self, trunk: str) -> None:
-        """Set a trunk up if its device appeared after the last `set_trunk_up`. A missing trunk is ignored."""
+        """Set a trunk up if the device of the trunk appeared after the last call of `set_trunk_up`. A missing
+        trunk is ignored."""
         with suppress(NoDevice):
             if self._reader.find_link(trunk).index != self._index_of_trunk.get(trunk):
                 self.set_trunk_up(trunk)
@@ -107,8 +108,8 @@ class VlanDevices:
 
     def _ensure_device(self, step: str, name: str, parent: Link, tag: VlanTag, group: int) -> Link:
         """Return the VLAN device with this tag on a parent device, and set the VLAN device up. If no such
-        device exists, create one with this name and group. Raises KernelError if another device has the
-        name."""
+        device exists, create the device with this name and group. Raises KernelError if another device has
+        the name."""
         # The search by name comes first: its cost does not depend on the number of devices.
         (device,) = self._reader.find_links([name])
         if device is None or not _has_tag(device, parent, tag):

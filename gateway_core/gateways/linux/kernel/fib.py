@@ -1,7 +1,7 @@
-"""Routes and IPv4 policy rules: parsers of the kernel's messages, and messages that change them.
+"""Routes and IPv4 policy rules: parsers of the kernel's messages, and messages that change routes and rules.
 
-A function that adds, replaces or deletes returns a message for `netlink.change`. Its docstring names the
-error number with which the kernel refuses the message.
+A function that adds, replaces or deletes returns a message for `netlink.change`. The docstring of the
+function names the error number with which the kernel refuses the message.
 """
 
 import socket

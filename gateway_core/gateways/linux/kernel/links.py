@@ -1,7 +1,8 @@
-"""Links, addresses, counters and neighbours: parsers of the kernel's messages, and messages that change them.
+"""Links, addresses, counters and neighbours: parsers of the kernel's messages, and messages that change links
+and addresses.
 
-A function that adds, sets or deletes returns a message for `netlink.change`. Its docstring names the error
-number with which the kernel refuses the message.
+A function that adds, sets or deletes returns a message for `netlink.change`. The docstring of the function
+names the error number with which the kernel refuses the message.
 """
 
 import errno

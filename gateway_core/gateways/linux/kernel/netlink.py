@@ -1,8 +1,8 @@
 """Messages of netlink (RFC 3549 section 2.2), and the exchange of messages with the kernel.
 
-Each exchange uses its own socket, so any thread may call, and a reply always belongs to the caller's own
-exchange. An exchange uses the network namespace of the calling thread. One datagram carries many changes or
-queries, so that the state of thousands of sessions is set within seconds.
+Each exchange uses a separate socket, so all functions are thread-safe, and a reply always belongs to the
+request of the caller. An exchange uses the network namespace of the calling thread. One datagram carries many
+changes or queries, so that the state of thousands of sessions is set within seconds.
 
 The parsers of the kernel's messages are pure functions. Any input gives a value or raises `MalformedMessage`.
 """

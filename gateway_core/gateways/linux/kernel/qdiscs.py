@@ -1,8 +1,8 @@
 """Queueing disciplines and redirects (tc(8)): parsers of the kernel's messages, and messages that change
-them.
+qdiscs and redirects.
 
-A function that adds or deletes returns a message for `netlink.change`. Its docstring names the error number
-with which the kernel refuses the message.
+A function that adds or deletes returns a message for `netlink.change`. The docstring of the function names
+the error number with which the kernel refuses the message.
 """
 
 import socket

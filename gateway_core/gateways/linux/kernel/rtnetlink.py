@@ -1,4 +1,4 @@
-"""Numbers and structures of rtnetlink(7), by the names that the kernel's headers give them."""
+"""Numbers and structures of rtnetlink(7), with the names of the kernel's headers."""
 
 import struct
 

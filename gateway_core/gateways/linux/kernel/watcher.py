@@ -76,9 +76,9 @@ _log = logging.getLogger(__name__)
 
 
 class _EventSocket:
-    """Netlink socket that receives the kernel's events from its creation on. The socket is a context manager,
-    which must outlive the reading thread. Only one thread may wait and read; any thread may call `close`.
-    Raises OSError if the socket cannot be opened."""
+    """Netlink socket that receives the kernel's events from the creation of the socket on. The socket is a
+    context manager, which must outlive the reading thread. Only one thread may wait and read; any thread may
+    call `close`. Raises OSError if the socket cannot be opened."""
 
     def __init__(self, protocol: int, groups: int) -> None:
         self._wake_fd = os.eventfd(0)

@@ -63,7 +63,7 @@ _record_decoder = msgspec.json.Decoder(SessionRecord)
 
 
 class SessionEnd(Record, frozen=True):
-    """End of a session: the session at its end, the reason, and the total traffic."""
+    """End of a session: the last state of the session, the reason, and the total traffic."""
 
     session: LinuxSession
     reason: str

@@ -50,7 +50,7 @@ class DeviceCounters:
 
         The last counters of a deleted device are kept while a session uses the device, because the session
         may end long after the device if the source does not reply. The last counters of a session's own
-        device are also kept when a new device, of a future session, has the same name.
+        device are also kept when a new device of another session has the same name.
         """
         current_entries = self._reader.read_statistics()
         with self._lock:

@@ -70,7 +70,7 @@ class SessionRecord(Record, frozen=True):
         return replace(self, listed=source_session, terms=terms, expiry=expiry)
 
     def with_rates(self, down_bps: int, up_bps: int, expiry: Expiry | None) -> "SessionRecord":
-        """Return the record with other rates in force."""
+        """Return a copy of the record with these rates in force, until `expiry` if `expiry` is not None."""
         terms = replace(self.terms, rate_down=down_bps, rate_up=up_bps)
         return replace(self, terms=terms, expiry=expiry)
 
@@ -114,8 +114,8 @@ class LinuxSession(Session, frozen=True, kw_only=True):
         return self.interface != self.access_interface
 
     def count_traffic(self, device_counters: Counters) -> Counters:
-        """Return the traffic of the session, computed from the counters of its device. If a counter is below
-        the baseline, the device was recreated, and the baseline is not subtracted."""
+        """Return the traffic of the session, computed from the counters of the session's device. If a counter
+        is below the baseline, the device was recreated, and the baseline is not subtracted."""
         before = self.record.baseline
         since = Counters(
             device_counters.bytes_in - before.bytes_in,

@@ -92,8 +92,9 @@ class SessionStore:
         self._rows: dict[SessionKey, StoredSession] = {}
 
     def claim(self, records: Mapping[SessionKey, bytes]) -> dict[SessionKey, int]:
-        """Return the id of each key. Keys without an id are stored with their records, as not announced, and
-        get the next ids in the order of `records`. Keys that have an id keep the id and the stored record."""
+        """Return the id of each key. Keys without an id are stored with the given records, as not announced,
+        and get the next ids in the order of `records`. Keys that have an id keep the id and the stored
+        record."""
         with self._lock, self._open_database(GIVE_IDS_STEP):
             if new_records := {key: record for key, record in records.items() if key not in self._rows}:
                 self._rows |= self._database.use(partial(self._assign_ids, new_records))
