@@ -77,8 +77,8 @@ def gatewayctl() -> None:
 
 
 def main() -> int:
-    """Run the command that the process's arguments name. Return the exit status of the command, or 128 plus
-    the number of the signal that ended the process."""
+    """Run the command that the arguments of the process name. Return the exit status of the command, or 128
+    plus the number of the signal that ended the process."""
     terminal.prepare_output()
     try:
         status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)

@@ -46,9 +46,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any] | click.Command)
 
 
 class Usage(NamedTuple):
-    """One way to use a command, selected by the option or argument `by`; None is the usage without such a
-    selection. The usage allows `options`, and requires at least one of `required`. Both are lists of names,
-    separated by spaces."""
+    """Usage of a command that the option or argument `by` selects. If `by` is None, the usage applies when no
+    such option or argument is given. The usage allows the names in `options`, and requires at least one of
+    the names in `required`. Both are lists of names, separated by spaces."""
 
     by: str | None
     options: str
@@ -90,8 +90,8 @@ EXCLUSIVE_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 
 def find_broken_rules(path: str, names: Collection[str]) -> Iterator[str]:
-    """Return a sentence for each rule about combinations that the given options and arguments of a command
-    break."""
+    """Return a sentence for each broken rule about combinations of options and arguments. `path` is the words
+    of the command after `gatewayctl`, and `names` are the options and arguments that the user has given."""
     for first, second in (*EXCLUSIVE_OPTIONS[""], *EXCLUSIVE_OPTIONS.get(path, ())):
         if first in names and second in names:
             yield f"{first} and {second} exclude each other."
@@ -126,17 +126,18 @@ _SHARED_PREFIX = "gatewayctl."
 
 
 def get_label(parameter: click.Parameter) -> str:
-    """Return the name of an option or argument in help texts: `--at`, `TARGET`."""
+    """Return the name of an option or argument as in help texts: `--at`, `TARGET`."""
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)
     return parameter.human_readable_name.strip("[].")
 
 
 class CliCommand(click.Command):
-    """Command of `gatewayctl`. Its parameters are named after the fields of the API."""
+    """Command of `gatewayctl`. The parameters of the command are named after the fields of the API."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Raises click.UsageError for options that exclude each other."""
+        """Run the command. Raises click.UsageError if the user has given options that exclude each other, or
+        a shared option that the command does not have."""
         own = {get_label(each): each for each in self.params}
         root_parameters = ctx.find_root().command.params
         shared = {get_label(each) for each in root_parameters if f"{_SHARED_PREFIX}{each.name}" in ctx.meta}
@@ -155,8 +156,8 @@ class CliCommand(click.Command):
         return super().invoke(ctx)
 
     def describe_problem(self, path: str, rule: str) -> str:
-        """Return a line about a field of a request and the rule that the field breaks. For an unknown field,
-        the line also lists the known fields."""
+        """Return a line with the option or argument that sets the field at `path` of a request, and with the
+        rule that the field breaks. For an unknown field, the line also lists the known fields."""
         name = self.name_option(path)
         for each in self.params:
             fields = getattr(each.type, "fields", ())
@@ -165,9 +166,9 @@ class CliCommand(click.Command):
         return f"{name}: {rule}"
 
     def name_option(self, path: str) -> str:
-        """Return the option or argument that sets a field of a request: `--at` for `at`, `--where color` for
-        `filter.color`. A path without an option, such as a path in the configuration, is returned
-        unchanged."""
+        """Return the option or argument that sets the field at `path` of a request: `--at` for `at`, `--where
+        color` for `filter.color`. If no option sets the field, return the path unchanged: for example, a path
+        in the configuration."""
         field, _, rest = path.partition(".")
         for each in self.params:
             if each.name == field:
@@ -177,18 +178,20 @@ class CliCommand(click.Command):
 
 
 class CliGroup(program.Group):
-    """Group of CliCommands."""
+    """Group of commands of the class CliCommand."""
 
     command_class = CliCommand
 
 
 def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], CliCommand]:
-    """Return a decorator that makes a function the callback of a CliCommand."""
+    """Return a decorator that makes a function the callback of a CliCommand. `attributes` are arguments of
+    CliCommand."""
     return click.command(name, cls=CliCommand, **attributes)
 
 
 def group(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], CliGroup]:
-    """Return a decorator that makes a function the callback of a CliGroup."""
+    """Return a decorator that makes a function the callback of a CliGroup. `attributes` are arguments of
+    CliGroup."""
     return click.group(name, cls=CliGroup, **attributes)
 
 
@@ -224,8 +227,8 @@ def _create_shared_option(*names: str, **attributes: Any) -> Callable[[Decorated
 
 
 def get_shared_option(ctx: click.Context, name: str) -> Any:
-    """Return the value of a shared option, which may stand before or after the command; None if the option is
-    not set."""
+    """Return the value of the shared option `name`, which may stand before or after the command; None if the
+    option is not given."""
     return ctx.meta.get(f"{_SHARED_PREFIX}{name}")
 
 
@@ -251,12 +254,14 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what wo
 def create_limit_option(
     help: str = "The largest number of records.", **attributes: Any
 ) -> Callable[[Decorated], Decorated]:
-    """Return a click option for the maximum number of records."""
+    """Return a click option for the maximum number of records. `attributes` are arguments of
+    `click.option`."""
     return click.option("--limit", metavar="N", type=click.IntRange(1), help=help, **attributes)
 
 
 def parse_filters(ctx: click.Context, param: click.Parameter, conditions: Sequence[str]) -> Record:
-    """Return a map from field to value for an option FIELD=VALUE. Used as click's callback of the option."""
+    """Return a map from field to value for the conditions FIELD=VALUE of an option. click calls this function
+    as the callback of the option."""
     query = {}
     for text in conditions:
         name, equals, value = text.partition("=")
@@ -267,8 +272,8 @@ def parse_filters(ctx: click.Context, param: click.Parameter, conditions: Sequen
 
 
 def get_format(ctx: click.Context) -> Format:
-    """Return the output format that the user chose. Raises click.UsageError for --columns with a format that
-    has no columns."""
+    """Return the output format that the user chose. Raises click.UsageError if the user chose columns with
+    --columns, but a format without columns."""
     format: Format = get_shared_option(ctx, "output") or Format()
     columns = get_shared_option(ctx, "columns") or ()
     if columns and (format.name != TABLE or format.is_wide):
@@ -277,31 +282,35 @@ def get_format(ctx: click.Context) -> Format:
 
 
 def get_context(ctx: click.Context) -> Context:
-    """Return the context that the user chose. Raises ClientError."""
+    """Return the context that the user chose. Raises BadContext if the context is unknown, the URL in
+    GATEWAY_URL is invalid, or the contexts cannot be read."""
     return ContextsFile(os.environ).read().choose(get_shared_option(ctx, "context"), os.environ)
 
 
 def create_gateway(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
-    """Return a client of the gateway of a context. Errors name the options of the command instead of the
-    fields of the API."""
+    """Return a client of the gateway of a context. `renew` returns a new token when the token has expired.
+    Error messages name the options of the command instead of the fields of the API."""
     command = cast(CliCommand, ctx.command)
     return RemoteGateway(context, renew, describe_problem=command.describe_problem)
 
 
 def get_gateway(ctx: click.Context) -> RemoteGateway:
-    """Return a client of the gateway that the user chose. Raises ClientError."""
+    """Return a client of the gateway that the user chose. Raises BadContext if the context is unknown or
+    cannot be read."""
     return create_gateway(ctx, get_context(ctx), _renew_token)
 
 
 def _renew_token(gateway: RemoteGateway) -> str | None:
-    """Log in again, and return the new token; None if no username and password are available."""
+    """Log in again, and return the new token. Return None if there is neither a password file nor a terminal
+    to ask for the password."""
     login = ask_login(gateway.context)
     return log_in(RemoteGateway(gateway.context), ContextsFile(os.environ), *login).token if login else None
 
 
 def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
-    """Return clients of the gateways of all contexts with `--all`, otherwise of the chosen gateway only.
-    Raises ClientError."""
+    """Return a client for each gateway of the command: with `--all`, the gateways of all contexts; otherwise
+    the gateway that the user chose. Raises ClientError if the contexts cannot be read, the chosen context is
+    unknown, or there is no context yet."""
     if not get_shared_option(ctx, "all"):
         return [get_gateway(ctx)]
     contexts = ContextsFile(os.environ).read().by_name
@@ -319,9 +328,9 @@ _REFRESH_SECONDS = 2
 
 
 def read_command(function: Function, *, refresh: bool = False) -> Callable[..., None]:
-    """Make a function the callback of a command that reads from one gateway, or with --all from every
-    gateway. The function takes a gateway and the options, and returns the result, which the command shows.
-    With `refresh`, a table on a terminal is refreshed every few seconds until Ctrl-C."""
+    """Return a callback for a command that reads from one gateway, or with --all from every gateway. For each
+    gateway, the callback calls `function` with the gateway and the options of the command, and shows the
+    result. With `refresh`, a table on a terminal is refreshed every few seconds until Ctrl-C."""
 
     @context_option
     @all_option
@@ -344,8 +353,8 @@ def read_command(function: Function, *, refresh: bool = False) -> Callable[..., 
 
 
 def change_command(function: Function) -> Callable[..., None]:
-    """Make a function the callback of a command that changes one gateway. The function takes the gateway and
-    the options, and returns the result, which the command shows."""
+    """Return a callback for a command that changes one gateway. The callback calls `function` with the
+    gateway and the options of the command, and shows the result."""
 
     @context_option
     @output_option
@@ -365,8 +374,8 @@ def _show(result: Result | None, format: Format) -> None:
 
 
 def _show_each(gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Format) -> None:
-    """Show the results of all gateways that respond. The exit status is the highest status of all
-    gateways."""
+    """Show the results of all gateways that respond, and the errors of the other gateways. The exit status of
+    the command is the highest status of all gateways."""
     results, errors = _read_each(gateways, read)
     for name, error in errors:
         print_errors(error.lines, name)
@@ -377,8 +386,8 @@ def _show_each(gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Fo
 
 
 def _refresh(gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Format) -> NoReturn:
-    """Show the results repeatedly. A gateway that does not respond is asked again; the last error of the
-    gateway is shown. Raises ClientError after any other error, or if no gateway has responded yet."""
+    """Show the results again and again. A gateway that does not respond is asked again, and its last error is
+    shown below the table. Raises ClientError after any other error, or if no gateway has responded yet."""
     has_results = False
     while True:
         results, errors = _read_each(gateways, read)
@@ -397,8 +406,8 @@ def _refresh(gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Form
 def _read_each(
     gateways: Sequence[RemoteGateway], read: _ReadGateway
 ) -> tuple[list[ContextResult], list[tuple[str, ClientError]]]:
-    """Return the results of all gateways that respond, and the errors of the other gateways by context
-    name."""
+    """Return the results of all gateways that respond, and pairs of context name and error for the other
+    gateways."""
     results, errors = [], []
     with ThreadPoolExecutor(_MAX_PARALLEL_GATEWAYS) as pool:
         # A single gateway may ask for a password, which only the main thread can.
@@ -419,9 +428,9 @@ def _read_each(
 def confirm(
     question: str, *, yes: bool, refusal: str, report: Report | None = None, always_report: bool = False
 ) -> None:
-    """Show a report about a change, and ask at the terminal whether to continue. `yes` skips the question,
-    and also the report unless `always_report`. Raises CommandError with the text `refusal` if the user does
-    not agree."""
+    """Show a report about a change, and ask at the terminal whether to continue. With `yes`, ask no question,
+    and show the report only if `always_report` is set. Raises CommandError with the text `refusal` if the
+    user does not agree, and a CommandError that suggests --yes if there is no terminal."""
     for each in format_report(report) if report and (always_report or not yes) else ():
         terminal.tell(each)
     if yes:

@@ -48,8 +48,9 @@ class GatewayWords(click.ParamType[Any]):
 
 
 def complete_field(path: str, key: str, name: str, description: str) -> GatewayWords:
-    """Return a parameter type that completes the field `name` of the records in the list `key` at `path`. The
-    field `description` of a record is shown beside its word."""
+    """Return a parameter type that completes values of the field `name`. The words are from the records in
+    the list `key` at the path `path` of the API. The field `description` of a record is shown beside the
+    word."""
 
     def list_words(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
         return [(str(each[name]), str(each[description] or "")) for each in gateway.get(path)[key]]
@@ -58,8 +59,8 @@ def complete_field(path: str, key: str, name: str, description: str) -> GatewayW
 
 
 def complete_logged_value(path: str, key: str, name: str) -> GatewayWords:
-    """Return a parameter type that completes the values of the field `name` in the newest records of a
-    log."""
+    """Return a parameter type that completes values of the field `name`. The words are from the newest
+    records of the log in the list `key` at the path `path` of the API."""
 
     def list_words(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
         records = gateway.get(path, limit=_MAX_LOG_RECORDS)[key]
@@ -69,8 +70,8 @@ def complete_logged_value(path: str, key: str, name: str) -> GatewayWords:
 
 
 class KnownWords(click.ParamType[str]):
-    """Parameter type whose values a shell completes with fixed words. `fields` are the fields of the API that
-    a value may name."""
+    """Parameter type whose values a shell completes with fixed words. `fields` are the names of the API's
+    fields that may be in a value."""
 
     name = "text"
 
@@ -85,13 +86,14 @@ class KnownWords(click.ParamType[str]):
 
 
 def complete_order(fields: Iterable[str]) -> KnownWords:
-    """Return a parameter type for the field that sorts a list: FIELD, or -FIELD for descending order."""
+    """Return a parameter type that completes the order of a list: FIELD, or -FIELD for descending order."""
     names = tuple(fields)
     return KnownWords([*names, *(f"-{name}" for name in names)])
 
 
 def complete_condition(fields: Mapping[str, Any]) -> KnownWords:
-    """Return a parameter type for a condition FIELD=VALUE. `fields` maps field names to Python types."""
+    """Return a parameter type that completes a condition FIELD=VALUE. `fields` maps the names of the fields
+    to their Python types."""
     words = []
     for name, kind in fields.items():
         members = list(kind) if isinstance(kind, type) and issubclass(kind, Enumeration) else []
@@ -100,7 +102,8 @@ def complete_condition(fields: Mapping[str, Any]) -> KnownWords:
 
 
 def get_fields(method: type[Method[Any]]) -> dict[str, Any]:
-    """Return a map from name to Python type, for the fields that can filter and sort the list of a method."""
+    """Return a map from name to Python type, for the fields by which the list of a method can be filtered and
+    sorted."""
     return {name: column.type for name, column in get_columns(method).items()}
 
 
@@ -122,7 +125,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def generate_program(root: click.Command, shell: str) -> str:
-    """Return the shell program that completes the words of a command."""
+    """Return the program in the language of a shell that completes the words of a command."""
     complete = get_completion_class(shell)
     if complete is None:
         raise ValueError(f"there is no completion for {shell}")

@@ -7,7 +7,8 @@ from gateway_contract.base.errors import GatewayApiError
 
 
 class ExitStatus(IntEnum):
-    """Exit status of a command, with its meaning. With --all, the highest status of all gateways counts."""
+    """Exit status of a command, with the meaning of the status. With --all, the highest status of all
+    gateways counts."""
 
     meaning: str
 
@@ -27,8 +28,8 @@ class ExitStatus(IntEnum):
 
 
 class ClientError(GatewayApiError):
-    """Error of a request or of the command line. `lines` first say what happened, then what to do. A line
-    that comes from a gateway may contain any characters."""
+    """Error of a request or of the command line. `lines` first say what happened, then what to do. A line may
+    contain any characters, because some lines come from a gateway."""
 
     status = ExitStatus.REFUSED
 

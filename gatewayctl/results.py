@@ -28,8 +28,9 @@ TABLE, WIDE_TABLE, JSON, CSV, JSONPATH = "table", "wide", "json", "csv", "jsonpa
 
 @dataclass(frozen=True)
 class Format:
-    """Output format. `matches` returns the values of a document that a JSONPath expression selects. A table
-    shows all columns if `is_wide`, otherwise the `columns` that the user chose by head or field name."""
+    """Output format. For the format JSONPath, `matches` returns the values of a document that the expression
+    selects. A table shows all columns if `is_wide`; otherwise the `columns` that the user chose by head or
+    field name."""
 
     name: str = TABLE
     matches: Callable[[Any], Iterable[Any]] | None = None
@@ -37,8 +38,8 @@ class Format:
     columns: tuple[str, ...] = ()
 
     def render(self, document: Any, *, safe: bool) -> str:
-        """Return a document in this format. The format must not be a table. With `safe`, each value of CSV or
-        JSONPath is one line without control characters."""
+        """Return a document as text in this format, which must not be a table. With `safe`, each value of CSV
+        or JSONPath is one line without control characters."""
         guard = escape if safe else str
         if self.matches is not None:
             values = self.matches(document)
@@ -50,7 +51,8 @@ class Format:
 
 
 class FormatType(click.ParamType[Format]):
-    """Parameter type for the name of an output format; `jsonpath` also takes an expression."""
+    """Parameter type for the name of an output format. The name `jsonpath` is followed by `=` and an
+    expression."""
 
     name = "format"
 
@@ -80,7 +82,7 @@ class FormatType(click.ParamType[Format]):
 
 def format_csv(records: Sequence[Any], guard: Callable[[Any], str] = str) -> str:
     """Return records as CSV (RFC 4180). The first line has the names of all fields. Lists and objects are
-    written as JSON. `guard` is applied to each value."""
+    written as JSON. `guard` returns the text to write for each value."""
     rows = [record if isinstance(record, dict) else {"value": record} for record in records]
     names = list(dict.fromkeys(name for row in rows for name in row))
     lines = [names, *([guard(_format_cell(row.get(name))) for name in names] for row in rows)]
@@ -123,8 +125,8 @@ IDENTITY, HIGH, NORMAL, LOW, WIDE = Importance
 
 @dataclass(frozen=True)
 class Column:
-    """Column of a table for a field of the records. `title` replaces the default label, and `value` replaces
-    the default formatter of the field. If `can_wrap`, a value may take several lines."""
+    """Column of a table that shows the field `name` of the records. `title` replaces the default label of the
+    field, and `value` replaces the default formatter. If `can_wrap`, a value may take several lines."""
 
     name: str
     importance: Importance = NORMAL
@@ -146,7 +148,8 @@ class Column:
         return _simplify_name(self.label)
 
     def is_called(self, name: str) -> bool:
-        """Return True if a name is the head of this column or the name of its field."""
+        """Return True if a name is the head of this column or the name of the column's field. Case and
+        punctuation are ignored."""
         return _simplify_name(name) in {self.typed_name, _simplify_name(self.name)}
 
     def format(self, record: Record) -> str:
@@ -162,14 +165,15 @@ def _simplify_name(text: str) -> str:
 def add_wide_columns(
     columns: Sequence[Column], fields: Iterable[str], hidden: Iterable[str] = ()
 ) -> tuple[Column, ...]:
-    """Return the given columns plus a column for `-o wide` for each other field that is not hidden."""
+    """Return the given columns and further columns for `-o wide`: one for each field without a column, unless
+    the field is in `hidden`."""
     excluded_names = {*hidden, *(column.name for column in columns)}
     return (*columns, *(Column(field, WIDE) for field in fields if field not in excluded_names))
 
 
 @dataclass(frozen=True)
 class ResultList:
-    """List of records. A table shows the columns; other formats show all fields."""
+    """List of records. A table shows only the columns; other formats show all fields."""
 
     records: Sequence[Record]
     columns: Sequence[Column]
@@ -196,8 +200,8 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Report:
-    """Text for people, shown below a table if there is one, and a record for the other formats. If the text
-    `is_diff`, lines that begin with + and - are coloured."""
+    """Text for people, and a record for the formats other than tables. The text is shown below the table
+    `table`, if any. If `is_diff`, lines of the text that begin with + and - are coloured."""
 
     text: str
     record: Any
@@ -229,15 +233,16 @@ _DIFF_COLOURS = {"+": "green", "-": "red"}
 
 
 class Table(NamedTuple):
-    """Lines of a table, with bold heads on a terminal, and the names of the columns that were left out."""
+    """Lines of a table, and the columns that were left out. On a terminal, the heads in the lines are
+    bold."""
 
     lines: Sequence[str]
     omitted_columns: Sequence[Column] = ()
 
 
 def arrange_table(result: ResultList | Sheet, format: Format, width: int | None) -> Table:
-    """Return the table of a result. `width` is the width of the terminal in columns, None in a pipe. Raises
-    click.UsageError for an unknown column."""
+    """Return the table of a result. `width` is the width of the terminal in columns, or None in a pipe.
+    Raises click.UsageError if the user chose a column that the result does not have."""
     columns = _choose_columns(result.columns, format)
     if isinstance(result, Sheet):
         return Table(_stack_fields(columns, _format_columns(columns, [result.record]), width))
@@ -247,8 +252,8 @@ def arrange_table(result: ResultList | Sheet, format: Format, width: int | None)
 
 
 def combine_results(results: Sequence[ContextResult], *, has_context_column: bool = True) -> ResultList:
-    """Return the records of several gateways as one list, with a column for the context if
-    `has_context_column`."""
+    """Return the records of several gateways as one list. With `has_context_column`, a column shows the
+    context of each record."""
     columns = {
         column.name + column.title: column
         for _, result in results
@@ -260,8 +265,8 @@ def combine_results(results: Sequence[ContextResult], *, has_context_column: boo
 
 
 def _choose_columns(columns: Sequence[Column], format: Format) -> list[Column]:
-    """Return the columns that the user chose, by default all columns except the columns for `-o wide`. The
-    column of the context is always included."""
+    """Return the columns that the user chose. If the user chose none, return all columns except the columns
+    for `-o wide`. The column of the context is always included."""
     if not format.columns:
         return [each for each in columns if format.is_wide or each.importance is not WIDE]
     chosen_columns = []
@@ -276,8 +281,8 @@ def _choose_columns(columns: Sequence[Column], format: Format) -> list[Column]:
 
 
 def fit_table(columns: Sequence[Column], records: Sequence[Record], width: int | None) -> Table:
-    """Return a table with the columns that fit into the width; None is unlimited. If the columns that
-    identify a record do not fit, each field is on its own line."""
+    """Return a table with the columns that fit into the width, or with all columns if `width` is None. If
+    even the columns that identify a record do not fit, each field is on its own line."""
     cells = _format_columns(columns, records)
     widths = [
         max(map(measure_width, [column.head, *texts])) for column, texts in zip(columns, cells, strict=True)
@@ -305,7 +310,7 @@ def fit_table(columns: Sequence[Column], records: Sequence[Record], width: int |
 
 
 def _format_columns(columns: Sequence[Column], records: Sequence[Record]) -> list[list[str]]:
-    """Return, for each column, the texts of all records."""
+    """Return, for each column, a list of the texts of all records."""
     return [[column.format(record) for record in records] for column in columns]
 
 
@@ -320,8 +325,8 @@ def measure_width(text: str) -> int:
 
 
 def _measure_narrowest(column: Column, texts: Sequence[str], width: int) -> int:
-    """Return the smallest width of a column that cuts no word. `width` is the width of the column without
-    wrapping."""
+    """Return the smallest width of a column in which no word is cut. `width` is the width of the column if
+    its texts do not wrap."""
     longest = max(map(measure_width, texts), default=0)
     if not column.can_wrap or longest <= _SENTENCE_WIDTH:
         return width
@@ -355,8 +360,8 @@ def _wrap_text(text: str, width: int) -> list[str]:
 
 
 def _stack_fields(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Return the fields of each record as `label value` lines, with an empty line between records. A value
-    moves below its label if the longest word of the value does not fit beside the label."""
+    """Return the lines of the records, with one field per line as `label value`, and an empty line between
+    records. If the longest word of a value does not fit beside the label, the value moves below the label."""
     start = max((measure_width(column.label) for column in columns), default=0) + len(_COLUMN_GAP)
     lines: list[str] = []
     for record in zip(*cells, strict=True):
@@ -375,7 +380,7 @@ def _stack_fields(columns: Sequence[Column], cells: Sequence[Sequence[str]], wid
 
 
 def show(result: Result, format: Format) -> None:
-    """Print a result. Raises click.UsageError for columns that the result does not have."""
+    """Print a result. Raises click.UsageError if the user chose columns that the result does not have."""
     if format.name != TABLE:
         document = list(result.records) if isinstance(result, ResultList) else result.record
         terminal.write(format.render(document, safe=terminal.is_terminal()))
@@ -389,8 +394,8 @@ def show(result: Result, format: Format) -> None:
 
 
 def show_all(results: Sequence[ContextResult], format: Format) -> None:
-    """Print the results of several gateways. Each record is shown with its context. Raises click.UsageError
-    for columns that the results do not have."""
+    """Print the results of several gateways. Each record is shown with the context of its gateway. Raises
+    click.UsageError if the user chose columns that the results do not have."""
     if format.name != TABLE:
         terminal.write(format.render(_add_context_fields(results), safe=terminal.is_terminal()))
         return
@@ -424,8 +429,8 @@ def _describe_left_out(table: Table) -> list[str]:
 
 
 def redraw(table: Table, first: str, notes: Sequence[str]) -> None:
-    """Clear the screen of the terminal, and print a first line, the table lines that fit on the screen, and
-    notes."""
+    """Clear the screen of the terminal, and print the line `first`, those lines of the table that fit on the
+    screen, and the notes."""
     below = [*_describe_left_out(table), *notes]
     # The last line of the terminal is for the cursor.
     room = terminal.get_height() - sum(map(terminal.count_lines, [first, *below])) - 1
@@ -451,7 +456,8 @@ def format_report(report: Report) -> list[str]:
 
 
 class StreamPrinter:
-    """Printer of an endless list. Each record is printed at once. `fields` are the columns of CSV."""
+    """Printer of a list without an end. Each record is printed at once. `fields` are the columns in the
+    format CSV."""
 
     def __init__(self, format: Format, fields: Sequence[str]) -> None:
         self._format = format
@@ -459,7 +465,7 @@ class StreamPrinter:
         self._has_head = False
 
     def print(self, record: Record, text: str) -> None:
-        """Print a record. `text` is the line for the record in a table."""
+        """Print a record. In the format table, print the line `text` instead of the record."""
         safe = terminal.is_terminal()
         if self._format.name == TABLE:
             terminal.show(*escape_lines(text))

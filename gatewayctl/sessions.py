@@ -36,7 +36,7 @@ TYPE_CHOICE = click.Choice([each.value for each in SessionTypeFilter], case_sens
 
 
 def format_address(record: Record) -> str:
-    """Return the IPv4 address of a session, or its IPv6 address if there is none."""
+    """Return the IPv4 address of a session. If the session has no IPv4 address, return the IPv6 address."""
     return format_value(record.get("ip_address") or record.get("ipv6_address"))
 
 
@@ -75,7 +75,7 @@ def list_affected(records: Sequence[Record]) -> ResultList:
 
 
 def get_session_path(id: object) -> str:
-    """Return the path of a session in the API."""
+    """Return the path of the session with this id in the API."""
     return f"{PATH}/{quote(str(id), safe='')}"
 
 
@@ -106,8 +106,8 @@ _PARSER_BY_KIND: Mapping[Kind, Callable[[str], str]] = {
 
 @dataclass(frozen=True)
 class Target:
-    """Target as the user typed it. `meanings` maps each possible kind to the text that the API takes for this
-    kind."""
+    """Target as the user typed it. `meanings` maps each kind that the text may have to the value that the API
+    takes for this kind."""
 
     text: str
     meanings: Mapping[Kind, str]
@@ -115,7 +115,7 @@ class Target:
 
 def parse_target(text: str) -> Target:
     """Return the target that a text names. A username that begins with a prefix such as `ip:` must be typed
-    as `user:ip:x`. Raises ValueError with the broken rule."""
+    as `user:ip:x`. Raises ValueError, with the broken rule as its text, if the text names no target."""
     kind, rest = split_prefix(text)
     if kind is not None:
         return Target(text, {kind: _PARSER_BY_KIND[kind](rest)})
@@ -129,7 +129,7 @@ def parse_target(text: str) -> Target:
 
 
 class TargetType(GatewayWords):
-    """Parameter type for a target. A shell completes its value with ids and usernames of sessions."""
+    """Parameter type for a target. A shell completes the target with ids and usernames of sessions."""
 
     name = "target"
 
@@ -168,12 +168,12 @@ class _Candidate:
 
 
 def find_session(gateway: RemoteGateway, target: Target) -> Record:
-    """Return the record of the only session that a target names. Raises ClientError.
+    """Return the record of the only session that a target names. Raises ClientError if the target names no
+    session or several sessions, or if a request fails.
 
     A target that matches a session by id or address is refused if the same text was the username of another
-    subscriber in the last 30 days, because the operator may mean this subscriber, who may now be offline. If
-    the history does not respond, the target is refused, too.
-    """
+    subscriber in the last 30 days: the operator may mean this other subscriber, who may now be offline. The
+    target is also refused if the history does not respond."""
     found: dict[int, _Candidate] = {}
     for kind, text in target.meanings.items():
         for record in _list_online_sessions(gateway, kind, text):
@@ -194,8 +194,9 @@ def find_session(gateway: RemoteGateway, target: Target) -> Record:
 
 
 def find_past_session(gateway: RemoteGateway, target: Target) -> Record:
-    """Return the last session of the only subscriber that a target names; the session may have ended. Raises
-    ClientError."""
+    """Return the last session of the only subscriber that a target names. The session may have ended. Raises
+    ClientError if the history has no such session, if the target names several subscribers, or if a request
+    fails."""
     found: dict[object, _Candidate] = {}
     for kind, text in target.meanings.items():
         for record in gateway.list_records(_HISTORY_PATH, "sessions", {_FIELD_BY_KIND[kind]: text}, 1):
@@ -208,7 +209,7 @@ def find_past_session(gateway: RemoteGateway, target: Target) -> Record:
 
 def find_recent_user(gateway: RemoteGateway, name: str) -> Record | None:
     """Return the last session of a username in the last 30 days; None if there was no session. Raises
-    ClientError."""
+    ClientError if the request fails."""
     since = int(time.time()) - _RECENT_SECONDS
     sessions = gateway.list_records(_HISTORY_PATH, "sessions", {"username": name, "since": since}, 1)
     return sessions[0] if sessions else None
@@ -226,8 +227,9 @@ def _list_online_sessions(gateway: RemoteGateway, kind: Kind, text: str) -> Sequ
 def _find_former_subscriber(
     gateway: RemoteGateway, target: Target, online: Sequence[_Candidate]
 ) -> list[_Candidate]:
-    """Return a list with the recent subscriber whose username equals a target that matches another subscriber
-    by id or address. The list is empty if there is no such subscriber."""
+    """Return the subscriber whose username is the text of a target, as a list with one item. The list is
+    empty if no such subscriber had a session in the last 30 days. `online` are the sessions that the target
+    matches by id or address. Raises CommandError if the history does not respond."""
     try:
         record = find_recent_user(gateway, target.meanings[Kind.USER])
     except ClientError as error:
@@ -242,7 +244,8 @@ def _find_former_subscriber(
 
 
 def _require_single_candidate(target: Target, candidates: Sequence[_Candidate]) -> _Candidate:
-    """Return the only candidate. If there are several candidates, raise CommandError with a list of them."""
+    """Return the only candidate for a target. Raises CommandError, with a list of the candidates, if there
+    are several."""
     if len(candidates) > 1:
         raise CommandError(
             ExitStatus.REFUSED,
@@ -256,7 +259,8 @@ def _require_single_candidate(target: Target, candidates: Sequence[_Candidate]) 
 
 
 def _spell_target(target: Target, candidate: _Candidate, candidates: Iterable[_Candidate]) -> str:
-    """Return the spelling of a target that matches only this candidate, quoted for a shell."""
+    """Return a spelling of a target that matches the given candidate and no other candidate, quoted for a
+    shell."""
     others = [each for each in candidates if each is not candidate]
     for kind in candidate.kinds:
         if not any(kind in other.kinds for other in others):

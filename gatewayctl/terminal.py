@@ -24,8 +24,8 @@ from gatewayctl.texts import escape, escape_lines
 
 
 def prepare_output() -> None:
-    """Make the output streams escape characters that the locale's encoding cannot represent, and lone
-    surrogates."""
+    """Make the output streams escape lone surrogates, and characters that the encoding of the locale does not
+    have."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -37,7 +37,7 @@ def is_terminal() -> bool:
 
 
 def is_styled() -> bool:
-    """Return True if the output may have colours: on a terminal, unless NO_COLOR is set
+    """Return True if the output may have colours: standard output is a terminal, and NO_COLOR is not set
     (https://no-color.org)."""
     return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
@@ -48,7 +48,7 @@ def can_redraw() -> bool:
 
 
 def get_width() -> int | None:
-    """Return the number of columns of the terminal; None if standard output is no terminal."""
+    """Return the number of columns of the terminal; None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if is_terminal() else None
 
 
@@ -64,24 +64,26 @@ def count_lines(text: str) -> int:
 
 
 def redraw(texts: Sequence[str]) -> None:
-    """Clear the screen of the terminal, and print escaped lines (ECMA-48: CUP, EL and ED)."""
+    """Clear the screen of the terminal, and print lines that are already escaped (ECMA-48: CUP, EL and
+    ED)."""
     # Each line is cleared after its new text, not before, so that the screen does not flicker.
     _write("\x1b[H" + "".join(f"{each}\x1b[K\n" for each in texts) + "\x1b[J")
 
 
 def style(text: str, *, bold: bool = False, colour: str | None = None) -> str:
-    """Return an escaped text in the given style, or without style if the output has no colours."""
+    """Return an escaped text in the given style. If the output has no colours, return the text without
+    style."""
     return click.style(text, bold=bold or None, fg=colour) if text and is_styled() else text
 
 
 def show(*texts: str) -> None:
-    """Print escaped lines for people. The lines may be styled."""
+    """Print lines for people on standard output. The lines must be escaped, and may be styled."""
     if texts:
         _write("".join(f"{each}\n" for each in texts))
 
 
 def write(text: str) -> None:
-    """Print a text for programs."""
+    """Print a text for programs on standard output."""
     if is_terminal():
         show(*escape_lines(text.replace("\r\n", "\n").removesuffix("\n")))
     else:
@@ -94,8 +96,8 @@ def tell(text: str) -> None:
 
 
 def print_errors(texts: Iterable[str], context: str | None = None) -> None:
-    """Print lines on standard error, prefixed with the name of the program. `context` names the gateway with
-    the problem if there are several gateways."""
+    """Print lines on standard error, each prefixed with the name of the program. `context` is the name of the
+    context whose gateway has the problem, if the command has several gateways."""
     prefix = f"gatewayctl: {context}" if context else "gatewayctl"
     for each in texts:
         tell(f"{prefix}: {each}")
@@ -122,8 +124,9 @@ _MIN_PROGRESS_STEPS = 2
 
 @contextmanager
 def show_progress(total: int) -> Iterator[Callable[[int, int], None]]:
-    """Show the progress of work with `total` steps on standard error: a bar on a terminal, otherwise a line
-    per tenth. Yield a function that takes the number of finished steps and the number of failed steps."""
+    """Show the progress of work with `total` steps on standard error: a bar on a terminal, and otherwise a
+    line after each tenth of the steps. Yield a function that shows new progress; its arguments are the number
+    of finished steps and the number of failed steps."""
     if sys.stderr.isatty() and total >= _MIN_PROGRESS_STEPS:
         # Imported here, because only a terminal needs rich.
         from rich.console import Console
@@ -151,8 +154,9 @@ STANDARD_INPUT = "-"
 
 
 def ask_login(context: Context) -> tuple[str, str] | None:
-    """Return the username and the password for a new login, from GATEWAY_PASSWORD_FILE or from a prompt; None
-    if there is neither a file nor a terminal. Raises CommandError."""
+    """Return the username and the password for a new login. The password comes from the file in
+    GATEWAY_PASSWORD_FILE or from a prompt. Return None if there is neither a file nor a terminal. Raises
+    CommandError if the file cannot be read or the username is unknown."""
     password_file = os.environ.get("GATEWAY_PASSWORD_FILE")
     if not password_file and not has_terminal():
         return None
@@ -173,8 +177,9 @@ def ask_username(context: Context) -> str:
 
 
 def ask_password(username: str, file: str | None, *, is_new: bool = False) -> str:
-    """Return the first line of a file or, without a file, the password that the user types. A new password
-    (`is_new`) must be typed twice. Raises CommandError."""
+    """Return the first line of a file. If `file` is None, return the password that the user types. With
+    `is_new`, the user types the password twice. Raises CommandError if the file cannot be read or is empty,
+    or if there is no terminal."""
     if file:
         return read_first_line(file, "password")
     require_terminal("--password-file")
@@ -184,8 +189,8 @@ def ask_password(username: str, file: str | None, *, is_new: bool = False) -> st
 
 
 def read_text(file: str, content: str) -> str:
-    """Return the text of a file or of standard input, without a byte-order mark. `content` describes the text
-    in errors. Raises CommandError."""
+    """Return the text of a file, or of standard input if `file` is `-`, without a byte-order mark. `content`
+    describes the text in errors. Raises CommandError if the file cannot be read or is not UTF-8."""
     try:
         data = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
         return data.decode("utf-8-sig")
@@ -194,8 +199,9 @@ def read_text(file: str, content: str) -> str:
 
 
 def read_first_line(file: str, content: str) -> str:
-    """Return the first line of a file or of standard input, without a byte-order mark. `content` describes
-    the line in errors. Raises CommandError."""
+    """Return the first line of a file, or of standard input if `file` is `-`, without a byte-order mark.
+    `content` describes the line in errors. Raises CommandError if the file cannot be read, or if the line is
+    missing or empty."""
     lines = read_text(file, f"the {content} from {file}").splitlines()
     if not lines or not lines[0]:
         raise CommandError(ExitStatus.USAGE, f"no {content} in {file}")
@@ -203,8 +209,8 @@ def read_first_line(file: str, content: str) -> str:
 
 
 def ask(question: str) -> str:
-    """Print a question on standard error, and return the answer. Raises click.Abort at the end of the
-    input."""
+    """Print a question on standard error, and return the line that the user types. Raises click.Abort at the
+    end of the input."""
     with _open_wakeup_pipe() as woken:
         _write(escape(question), err=True)
         # Without the pipe, a Ctrl-C just before the read would be missed.
@@ -217,8 +223,8 @@ def ask(question: str) -> str:
 
 @contextmanager
 def _open_wakeup_pipe() -> Iterator[int]:
-    """Open a pipe that becomes readable when the process receives a signal, and yield its read end. Only the
-    main thread may call."""
+    """Open a pipe that becomes readable when the process receives a signal, and yield the read end of the
+    pipe. Must be called in the main thread."""
     # os.pipe2 is missing on macOS.
     woken, wakes = os.pipe()
     os.set_blocking(woken, False)
@@ -233,13 +239,14 @@ def _open_wakeup_pipe() -> Iterator[int]:
 
 
 def require_terminal(option: str) -> None:
-    """Raise CommandError if there is no terminal for a prompt. The error names an option to use instead."""
+    """Raise CommandError if there is no terminal for a prompt. The error suggests `option`, which the user
+    can give instead of an answer."""
     if not has_terminal():
         raise CommandError(ExitStatus.USAGE, f"no terminal for a prompt: use {option}")
 
 
 def has_terminal() -> bool:
-    """Return True if the process has a controlling terminal for prompts."""
+    """Return True if the process has a controlling terminal, at which it can ask the user."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

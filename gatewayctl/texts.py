@@ -18,9 +18,9 @@ _BYTE_UNITS = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10
 
 
 def escape(value: object) -> str:
-    """Return a value as one line that is safe for a terminal, because some texts come from subscribers.
-    Control characters, characters that change the writing direction, and characters without width are escaped
-    as in JSON: `\\u001b`."""
+    """Return a value as one line that is safe for a terminal, because some texts come from subscribers. Three
+    kinds of characters are escaped as in JSON (`\\u001b`): control characters, characters that change the
+    writing direction, and characters without width."""
     text = str(value)
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
@@ -36,8 +36,8 @@ def escape_lines(text: str) -> list[str]:
 
 
 def format_value(value: Any) -> str:
-    """Return the text of a JSON value: a string unchanged, `-` for null or an empty value, a list of strings
-    separated by commas."""
+    """Return the text of a JSON value. A string is unchanged, null or an empty value is `-`, and a list of
+    strings is separated by commas."""
     match value:
         case None | "" | [] | dict() if not value:
             return NOTHING
@@ -67,8 +67,8 @@ def format_traffic(bps: Any) -> str:
 
 
 def parse_typed_rate(text: str) -> int:
-    """Return a rate in bits per second. Raises ValueError with the broken rule, also for a number without a
-    unit: the API reads 250 as 250 bit/s, and an operator rarely means this."""
+    """Return a rate in bits per second. Raises ValueError, with the broken rule as its text, if the text is
+    not a rate or has no unit: the API reads 250 as 250 bit/s, and an operator rarely means this."""
     if not has_unit(text):
         raise ValueError(UNIT_RULE)
     return parse_rate(text)
@@ -97,7 +97,7 @@ def count_sessions(count: int) -> str:
 
 
 class Display(NamedTuple):
-    """Label of a field, and the function that formats its JSON value."""
+    """Label of a field of the API, and the function that formats a value of the field."""
 
     label: str
     format: Callable[[Any], str] = format_value

@@ -30,8 +30,8 @@ _LOCAL_TIME_PATTERN = re.compile(
 
 
 class TypedTime(NamedTuple):
-    """Time in epoch seconds. `is_local` is True if the text was interpreted in the time zone of this
-    machine."""
+    """Time in epoch seconds. `is_local` is True if the time was typed without a zone, and was interpreted in
+    the time zone of this machine."""
 
     at: float
     is_local: bool = False
@@ -40,9 +40,10 @@ class TypedTime(NamedTuple):
 def parse_typed_time(
     text: str, now: float, zone: tzinfo | None = None, *, is_future: bool = False
 ) -> TypedTime:
-    """Return the time that a text means. A duration means this long before `now`, and a time of day means its
-    last occurrence; with `is_future`, this long after `now` and the next occurrence. `zone` is by default the
-    time zone of this machine. Raises ValueError with the broken rule."""
+    """Return the time that a text means. A duration such as `2h` means this long before `now`, and a time of
+    day means its last occurrence. With `is_future`, a duration means this long after `now`, and a time of day
+    means its next occurrence. `zone` is the time zone of a time without a zone, by default the zone of this
+    machine. Raises ValueError, with the broken rule as its text, if the text is not a time."""
     if text == "now":
         return TypedTime(now)
     try:
@@ -70,8 +71,8 @@ def _parse_api_time(text: str, now: float, *, is_future: bool) -> float:
 def _compute_local(
     match: re.Match[str], today: date, now: float, zone: tzinfo | None, is_future: bool
 ) -> float:
-    """Return the epoch seconds of a date and a time of day. Raises ValueError or OverflowError if the date or
-    the time does not exist."""
+    """Return the epoch seconds of the date and the time of day in `match`. Raises ValueError or OverflowError
+    if the date or the time does not exist."""
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
 
     def compute(day: date) -> float:
@@ -87,7 +88,7 @@ def _compute_local(
 
 
 class TimeType(click.ParamType[str]):
-    """Parameter type for a time. With `is_future`, the time must be in the future."""
+    """Parameter type for a time. With `is_future`, only a time in the future is accepted."""
 
     name = "time"
 
@@ -117,8 +118,8 @@ class TimeType(click.ParamType[str]):
 
 
 class DurationType(click.ParamType[int]):
-    """Parameter type for a duration of 1 to `max_seconds` seconds. A number without a unit is in seconds;
-    with `needs_unit`, it is refused."""
+    """Parameter type for a duration of 1 to `max_seconds` seconds. A number without a unit means seconds.
+    With `needs_unit`, a number without a unit is refused."""
 
     name = "time"
 

@@ -39,8 +39,8 @@ class Context:
     token: str | None = None
 
     def describe_token_problem(self, now: float) -> str | None:
-        """Return a sentence about why the gateway refuses the token; None if the content of the token shows
-        no reason. In this case, the token may have been revoked. `now` is epoch seconds."""
+        """Return a sentence about why the gateway refuses the token. Return None if the content of the token
+        shows no reason: then the token may have been revoked. `now` is epoch seconds."""
         if not self.token:
             return "there is no token: nobody is logged in"
         if not is_token(self.token):
@@ -62,8 +62,9 @@ class Contexts:
     by_name: Mapping[str, Context] = field(default_factory=dict)
 
     def choose(self, name: str | None, environment: Mapping[str, str]) -> Context:
-        """Return the context with the given name, else the context of GATEWAY_URL, else the current context.
-        Raises BadContext."""
+        """Return the context with the given name. If the name is None, return the context of the URL in
+        GATEWAY_URL; without this variable, the current context; without a current context, the context of the
+        default URL. Raises BadContext if the name is unknown or the URL is invalid."""
         if name is not None:
             return self.get(name)
         if url := environment.get("GATEWAY_URL"):
@@ -73,16 +74,17 @@ class Contexts:
         return self.find(DEFAULT_URL, environment.get("GATEWAY_CA"))
 
     def get(self, name: str) -> Context:
-        """Return the context with the given name. Raises BadContext for an unknown name."""
+        """Return the context with the given name. Raises BadContext if the name is unknown."""
         if name not in self.by_name:
             names = ", ".join(self.by_name) or "none yet"
             raise BadContext(f"there is no context {name!r}; known contexts: {names}")
         return self.by_name[name]
 
     def find(self, url: str, ca: str | None, name: str | None = None) -> Context:
-        """Return a context for a URL: the current context if its URL is the same, else another context with
-        this URL, else a new context called HOST:PORT. With a name, return the context of this name if its URL
-        is the same, else a new context without a token. Raises BadContext."""
+        """Return a context for a URL. If `name` is given, return the context of this name if it has this URL,
+        and otherwise a new context without a token. If `name` is None, return the current context if it has
+        this URL, otherwise another context with this URL, and otherwise a new context called HOST:PORT. `ca`
+        replaces the CA certificate of the context. Raises BadContext if the URL is invalid."""
         checked_url = check_url(url)
         new = Context(name or urlsplit(checked_url).netloc, checked_url, ca)
         names = [name] if name else [self.current or "", new.name, *self.by_name]
@@ -91,13 +93,13 @@ class Contexts:
         return replace(context, ca=ca or context.ca)
 
     def add(self, context: Context, *, make_current: bool = False) -> "Contexts":
-        """Return a copy that also contains the given context. The given context becomes the current context
-        if `make_current` or if there is no current context."""
+        """Return a copy that also contains the given context. With `make_current`, or if there is no current
+        context, the given context becomes the current context."""
         name = context.name if make_current or self.current is None else self.current
         return Contexts(name, {**self.by_name, context.name: context})
 
     def remove(self, name: str) -> "Contexts":
-        """Return a copy without the context of the given name. Raises BadContext for an unknown name."""
+        """Return a copy without the context of the given name. Raises BadContext if the name is unknown."""
         self.get(name)
         remaining_contexts = {key: context for key, context in self.by_name.items() if key != name}
         return Contexts(None if self.current == name else self.current, remaining_contexts)
@@ -117,8 +119,7 @@ def _parse_claims(token: str) -> Any:
 
 def find_own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
     """Return the path of the certificate of this machine's API if the URL refers to this machine and the
-    certificate is self-signed. Return None otherwise: then the CA certificates of the system verify the
-    certificate."""
+    certificate is self-signed. Otherwise return None: then the CA certificates of the system are used."""
     if urlsplit(url).hostname not in _LOCAL_HOSTS:
         return None
     # Imported here, because no other URL needs them.
@@ -130,7 +131,7 @@ def find_own_certificate(url: str, environment: Mapping[str, str]) -> str | None
 
 
 def check_url(url: str) -> str:
-    """Return the URL of a gateway without a trailing slash. Raises BadContext for an invalid URL."""
+    """Return the URL of a gateway without a trailing slash. Raises BadContext if the URL is invalid."""
     try:
         parts = urlsplit(url)
         # requests encodes the host name in the same way, but lets the error through.
@@ -150,7 +151,8 @@ class ContextsFile:
         self.path = Path(home) / "gatewayctl" / "contexts.json"
 
     def read(self) -> Contexts:
-        """Return the contexts in the file. Raises BadContext if the file cannot be read or is invalid."""
+        """Return the contexts in the file, or no contexts if there is no file. Raises BadContext if the file
+        cannot be read or is invalid."""
         try:
             document = json.loads(self.path.read_bytes())
             contexts = {name: _parse_context(name, fields) for name, fields in document["contexts"].items()}
@@ -161,8 +163,8 @@ class ContextsFile:
             raise BadContext(f"cannot read the contexts in {self.path}: {error}") from error
 
     def edit(self, change: Callable[[Contexts], Contexts]) -> None:
-        """Replace the contexts in the file by the return value of `change`, under a lock against other
-        processes. Raises BadContext."""
+        """Call `change` with the contexts in the file, and replace the contexts by the return value, under a
+        lock against other processes. Raises BadContext if the file cannot be read or written."""
         try:
             durable.make_folder(self.path.parent)
             with (self.path.parent / ".lock").open("w") as lock:
@@ -178,8 +180,7 @@ class ContextsFile:
 
 
 def _parse_context(name: str, fields: Mapping[str, Any]) -> Context:
-    """Return the context that a record of the file describes. Raises TypeError for a field that is not a
-    string."""
+    """Return the context `name` from the fields in the file. Raises TypeError if a field is not a string."""
     for key, value in fields.items():
         if not isinstance(value, str) and (value is not None or key == "url"):
             raise TypeError(f"{key} of {name} is not a text")

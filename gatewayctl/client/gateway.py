@@ -32,8 +32,8 @@ _CONNECTION_REFUSED_REMEDY = (
 
 
 class ApiResponse(NamedTuple):
-    """Response of the API: the `data` of the envelope, or the whole document if there is no envelope. `etag`
-    can be sent as `if_match` of a later request."""
+    """Response of the API. `data` is the data of the envelope, or the whole document if there is no envelope.
+    `etag` can be sent as `if_match` with a later request."""
 
     data: Any
     etag: str | None
@@ -73,12 +73,13 @@ class RemoteGateway:
         self._http.headers["User-Agent"] = f"gatewayctl/{version.VERSION}"
 
     def get(self, path: str, **query: Any) -> Any:
-        """Send a GET request, and return the data of the response. Query parameters that are None are not
-        sent. Raises ClientError."""
+        """Send a GET request, and return the data of the response. Query parameters whose value is None are
+        not sent. Raises ClientError if the request fails."""
         return self.request("GET", path, query=query).data
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
-        """Send a request that changes something, and return the data of the response. Raises ClientError."""
+        """Send a request that changes something, and return the data of the response. `body` is sent as JSON.
+        Raises ClientError if the request fails."""
         return self.request(method, path, body).data
 
     def request(
@@ -90,15 +91,16 @@ class RemoteGateway:
         query: Record | None = None,
         if_match: str | None = None,
     ) -> ApiResponse:
-        """Send a request, and return the response. If the token has expired and can be renewed, send the
-        request again. Raises ClientError."""
+        """Send a request, and return the response. `body` is sent as JSON, and `if_match` is the ETag that
+        must be current. If the token has expired and can be renewed, send the request once more. Raises
+        ClientError if the request fails."""
         headers = {} if if_match is None else {"If-Match": if_match}
         response = self._send_with_renewal(method, path, json=body, params=query, headers=headers)
         return self._parse(response)
 
     def list_records(self, path: str, key: str, query: Record, limit: int | None = None) -> list[Record]:
-        """Return the records of all pages of a list, at most `limit`. `key` is the name of the list in the
-        data of the response. Raises ClientError."""
+        """Return the records of all pages of a list; with `limit`, at most this number of records. `key` is
+        the name of the list in the data of the response. Raises ClientError if a request fails."""
         records: list[Record] = []
         cursor = None
         while limit is None or len(records) < limit:
@@ -150,7 +152,8 @@ class RemoteGateway:
             raise NoResponse(*lines) from error
 
     def _parse(self, response: requests.Response) -> ApiResponse:
-        """Return the content of a successful response. Raises ClientError for any other response."""
+        """Return the content of a successful response. Raises ClientError if the response is an error or is
+        not a response of a gateway."""
         try:
             document = json.loads(response.content)
             if not isinstance(document, dict):
@@ -186,8 +189,9 @@ class RemoteGateway:
 def log_in(
     gateway: RemoteGateway, file: ContextsFile, username: str, password: str, *, make_current: bool = False
 ) -> Context:
-    """Log in, and store the token in the context, which becomes the current context if `make_current`. Raises
-    ClientError."""
+    """Log in, store the token in the context of the gateway, and return the context. With `make_current`, the
+    context becomes the current context. Raises ClientError if the login fails or the context cannot be
+    stored."""
     document = gateway.send("POST", "/auth/login", {"username": username, "password": password})
     token = document.get("access_token") if isinstance(document, dict) else None
     if not isinstance(token, str) or not is_token(token):
@@ -205,14 +209,14 @@ def _iterate_lines(response: requests.Response) -> Iterator[bytes]:
 
 
 def _find_reason(error: BaseException) -> str:
-    """Return the reason that the operating system or OpenSSL gave, out of the exceptions of requests and
-    urllib3 that wrap it."""
+    """Return the reason that the operating system or OpenSSL gave for an error. The exceptions of requests
+    and urllib3 wrap this reason."""
     *_, cause = _list_causes(error)
     return str(getattr(cause, "strerror", None) or cause)
 
 
 def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    """Return a list of an error, the error that it wraps, and so on."""
+    """Yield an error, the error that it wraps, and so on."""
     yield error
     inner = [getattr(error, "reason", None), *error.args, error.__cause__]
     cause = next((each for each in inner if isinstance(each, BaseException)), None)
@@ -221,7 +225,8 @@ def _list_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _describe_error(document: Record, describe_problem: DescribeProblem) -> list[str]:
-    """Return an error response as lines. Each problem is a line with the option or field and the rule."""
+    """Return the lines of an error message for the body of an error response. For each problem of the
+    request, the line has the option or field and the broken rule."""
     match document:
         case {"detail": str(detail)}:
             return [detail]
@@ -251,7 +256,7 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Event:
-    """Event of a stream. The stream can be resumed after this event with the event's `id`."""
+    """Event of a stream. A client that sends the `id` of an event can resume the stream after this event."""
 
     id: str
     name: str
@@ -259,8 +264,8 @@ class Event:
 
 
 def parse_events(stream: Iterable[bytes]) -> Iterator[Event | None]:
-    """Yield the events of a stream of lines, and None for each heartbeat. An incomplete event at the end is
-    dropped, because the client resumes the stream after the last complete event."""
+    """Yield the events of a stream, and None for each heartbeat. `stream` yields lines. An incomplete event
+    at the end is dropped, because the client resumes the stream after the last complete event."""
     fields: dict[str, Any] = {}
     for raw in stream:
         text = raw.decode(errors="replace")
@@ -285,8 +290,8 @@ class EventFollower:
     _pause_seconds: int = 1
 
     def follow(self) -> Iterator[Event]:
-        """Yield the events, and resume after a lost connection. Raises ClientError if the gateway refuses a
-        request, or does not respond to the first request."""
+        """Yield the events of the stream, and resume the stream after a lost connection. Raises ClientError
+        if the gateway refuses a request, or does not respond to the first request."""
         self.gateway.get("/subscribers/summary")
         while True:
             try:

@@ -1,1 +1,2 @@
-"""Commands of `gatewayctl`, one module per subject. Most commands return a result, which `cli` shows."""
+"""Commands of `gatewayctl`, one module per subject. Most commands return a result, which the module `cli`
+shows."""

@@ -42,8 +42,8 @@ _OPERATION_PREFIX_PATTERN = re.compile(r"^operations\.0(\.|: )")
 
 
 class RemoteCandidate:
-    """Candidate of a gateway. Each request sends the ETag of the previous response, so that a change by
-    another user in between is an error."""
+    """Candidate of a gateway. Each change sends the ETag of the previous response, so that the gateway
+    refuses the change if another user has changed the candidate in between."""
 
     def __init__(self, gateway: RemoteGateway) -> None:
         self._gateway = gateway
@@ -51,13 +51,14 @@ class RemoteCandidate:
         self._is_staged = False
 
     def read(self, path: str) -> Any:
-        """Return the document at a path below the configuration: `/candidate`, `/compare`, or `''` for the
-        running configuration. Raises ClientError."""
+        """Return the document at `path` below the configuration: `/candidate`, `/compare`, or `''` for the
+        running configuration. Raises ClientError if the request fails."""
         return self._request("GET", path)
 
     def require_clean(self, *, discard: bool, remedy: str) -> None:
-        """Raise CommandError if the candidate has changes; with `discard`, discard the changes instead.
-        `remedy` is the option that the error suggests. Raises ClientError."""
+        """Check that the candidate has no changes. With `discard`, discard any changes. Raises CommandError
+        if the candidate has changes and `discard` is False; the error suggests the option `remedy`. Raises
+        ClientError if a request fails."""
         difference = self.read("/compare")
         if not difference["diff"]:
             return
@@ -70,13 +71,13 @@ class RemoteCandidate:
         self.discard()
 
     def discard(self) -> None:
-        """Discard all changes of the candidate. Raises ClientError."""
+        """Discard all changes of the candidate. Raises ClientError if the request fails."""
         self._request("POST", "/discard")
         self._is_staged = False
 
     def edit(self, operation: Record) -> str:
-        """Stage an operation. Return the path of the operation, in which list items have keys instead of
-        indexes. Raises ClientError."""
+        """Stage an operation in the candidate. Return the path of the operation, in which the items of lists
+        have keys instead of indexes. Raises ClientError if the request fails."""
         try:
             response = self._request("POST", "/edit", {"operations": [operation]})
         except Refused as error:
@@ -87,18 +88,21 @@ class RemoteCandidate:
         return str(response["paths"][0] if response else operation["path"])
 
     def replace(self, document: Record) -> None:
-        """Stage a whole configuration. Masked secrets keep their present values. Raises ClientError."""
+        """Replace the candidate by a whole configuration. Masked secrets keep their present values. Raises
+        ClientError if the request fails."""
         self._request("PUT", "/candidate", document)
         self._is_staged = True
 
     def commit(self, body: Record) -> Record:
-        """Commit the candidate, and return the response. Raises ClientError."""
+        """Commit the candidate, and return the data of the response. `body` has the fields of the request.
+        Raises ClientError if the request fails."""
         response: Record = self._request("POST", "/commit", body)
         self._is_staged = False
         return response
 
     def unstage(self) -> None:
-        """Discard the changes staged by `edit` and `replace` that are not committed yet."""
+        """Discard the changes of the candidate if `edit` or `replace` has staged changes that are not
+        committed yet. An error is printed, not raised."""
         if not self._is_staged:
             return
         try:
@@ -114,8 +118,8 @@ class RemoteCandidate:
 
 
 def describe_effect(difference: Record) -> list[str]:
-    """Return lines about the effect of a commit on services and sessions. Return no lines for an invalid
-    candidate."""
+    """Return lines about the effect of a commit on services and sessions. `difference` is the API's
+    comparison of two configurations. If the candidate is invalid, there are no lines."""
     impact = difference.get("impact")
     if impact is None:
         return []
@@ -129,8 +133,8 @@ def describe_effect(difference: Record) -> list[str]:
 
 def drop_unknown_secrets(wanted: Any, present: Any) -> Any:
     """Return the wanted configuration without the masked secrets that have no value in the present
-    configuration. Items and sections that require such a secret are removed, unless the present configuration
-    has them."""
+    configuration. An item or section that contains such a secret is removed if the present configuration does
+    not have the item or section."""
     if isinstance(wanted, dict):
         fields = present if isinstance(present, dict) else {}
         return {
@@ -149,12 +153,13 @@ def drop_unknown_secrets(wanted: Any, present: Any) -> Any:
 
 
 def list_secrets(document: Any) -> Iterator[str]:
-    """Return the paths of all masked secrets of a configuration."""
+    """Return the paths of all masked secrets of a configuration document."""
     return (path for path, value in list_values(document) if value == MASK)
 
 
 def fill_secrets(document: Any, secrets: Mapping[str, str], path: Segments = ()) -> Any:
-    """Return the document with each masked secret replaced by the given secret of the same path."""
+    """Return the document, in which each masked secret is replaced by the value of the same path in
+    `secrets`. `path` is the path of the document in the configuration."""
     if document == MASK:
         return secrets.get(format_path(path), MASK)
     if isinstance(document, dict):
@@ -167,8 +172,8 @@ def fill_secrets(document: Any, secrets: Mapping[str, str], path: Segments = ())
 
 
 def list_values(document: Any, path: Segments = ()) -> Iterator[tuple[str, Any]]:
-    """Return the values of a document by path, as in a diff of the API: an empty object or a list of strings
-    counts as one value."""
+    """Yield pairs of path and value for all values of a document, as in a diff of the API: an empty object or
+    a list without objects counts as one value. `path` is the path of the document in the configuration."""
     if isinstance(document, dict) and document:
         for key, value in document.items():
             yield from list_values(value, (*path, PathSegment(key)))
@@ -180,7 +185,8 @@ def list_values(document: Any, path: Segments = ()) -> Iterator[tuple[str, Any]]
 
 
 def _list_keyed_items(items: list[Any]) -> list[tuple[PathSegment, Any]]:
-    """Return pairs of path segment and item for a list: the segment is the item's key, or its index."""
+    """Return a pair of path segment and item for each item of a list. The segment is the key of the item, or
+    the index of an item without a key."""
     return [(_get_key(item, index), item) for index, item in enumerate(items)]
 
 
@@ -194,8 +200,8 @@ def _list_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, 
 
 
 def _list_settable_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tuple[str, str]]:
-    """Return pairs of a settable path and a text: the value if the running configuration has the path,
-    otherwise the meaning of the field."""
+    """Return a pair for each path that can be set. The pair has the path and the value in the running
+    configuration; if there is no value, the path and the meaning of the field."""
     words = dict(_list_paths(gateway, incomplete))
     for path, field in walk(ROOT):
         # A path in capitals, such as NAME, is a template: the key of an item replaces the capitals.
@@ -205,8 +211,8 @@ def _list_settable_paths(gateway: RemoteGateway, incomplete: str) -> Iterable[tu
 
 
 def _list_revisions(gateway: RemoteGateway) -> list[Record]:
-    """Return the running configuration, as revision 0, and the archived revisions, all without the
-    configuration itself."""
+    """Return the records of the running configuration, as revision 0, and of the archived revisions. The
+    records do not contain the configurations."""
     archive = gateway.get(f"{CONFIGURATION_PATH}/archive")
     return [{"revision": int(_RUNNING_REVISION), **archive["running"]}, *archive["revisions"]]
 
@@ -318,7 +324,7 @@ def edit(gateway: RemoteGateway, file: Any) -> Report:
 
 
 def _store_text(text: str) -> None:
-    """Store the text of an editor in a file, and print the path of the file."""
+    """Store the text that the user has edited in a file, and print the path of the file."""
     try:
         descriptor, path = mkstemp(prefix="gatewayctl-", suffix=".json")
         with os.fdopen(descriptor, "w") as file:
@@ -330,8 +336,8 @@ def _store_text(text: str) -> None:
 
 
 def _parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError for invalid JSON, and for a value that is nested too
-    deeply for recursive functions."""
+    """Return the value of a JSON text. Raises ValueError if the JSON is invalid, or is nested too deeply for
+    recursive functions."""
     try:
         document = json.loads(text)
         is_too_deep = _has_levels(document, _MAX_LEVELS)
@@ -343,7 +349,7 @@ def _parse_json(text: str | bytes) -> Any:
 
 
 def _has_levels(document: Any, count: int) -> bool:
-    """Return True if objects and lists of a JSON value are nested `count` levels deep or more."""
+    """Return True if the objects and lists of a JSON value are nested `count` levels deep or more."""
     inner = document.values() if isinstance(document, dict) else document
     is_inner = isinstance(document, dict | list)
     return is_inner and (count == 0 or any(_has_levels(each, count - 1) for each in inner))
@@ -415,8 +421,8 @@ def commit(gateway: RemoteGateway, dry_run: bool, yes: bool, **fields: Any) -> R
 
 
 def _format_commit(difference: Record, **fields: Any) -> Record:
-    """Return the body of a commit request without fields that are None. The commit fails if more sessions
-    would end than the difference shows, unless a field sets another limit."""
+    """Return the body of a commit request with the fields that are not None. Unless a field sets another
+    limit, the commit fails if more sessions would end than the difference shows."""
     impact = difference["impact"] or {}
     body = {"max_sessions_dropped": impact.get("sessions_dropped")}
     body |= {name: value for name, value in fields.items() if value is not None}
@@ -577,7 +583,8 @@ def restore(
 
 def _read_backup(file: str, secrets_file: str | None) -> Record:
     """Return the configuration of a backup file, completed with the secrets of the secrets file. Raises
-    CommandError."""
+    CommandError if a file cannot be read or has the wrong content, or if the backup does not have one of the
+    secrets."""
     document = _read_json(file)
     match document:
         case {"system": dict(), "api": dict()}:

@@ -35,7 +35,8 @@ _EVENT_NAMES = [event.stream_name for event in EVENTS.values()]
 
 
 class _Source(NamedTuple):
-    """Follower of one gateway's events. `context` is the name of the context with `--all`, otherwise None."""
+    """Follower of one gateway's events. `context` is the name of the gateway's context with `--all`, and
+    otherwise None."""
 
     context: str | None
     follower: EventFollower | SignOnFollower
@@ -116,8 +117,8 @@ class SignalWatcher:
             signal.signal(number, self._store_signal)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt or click.exceptions.Exit if a signal was received. Do nothing outside the
-        main thread, because only the main thread can end the command."""
+        """Raise KeyboardInterrupt if SIGINT was received, or click.exceptions.Exit if SIGTERM was received.
+        Do nothing outside the main thread, because only the main thread can end the command."""
         if threading.current_thread() is not threading.main_thread():
             return
         if self._number == signal.SIGINT:
@@ -136,7 +137,8 @@ def _notify(signals: SignalWatcher, context: str | None, text: str) -> None:
 
 
 def _follow_all(sources: Sequence[_Source], print_event: Callable[[Event, str | None], None]) -> None:
-    """Follow each source in its own thread. If a gateway refuses a request, the other threads continue."""
+    """Follow each source in a thread of its own. If one gateway refuses a request, the threads of the other
+    gateways continue."""
     results: queue.SimpleQueue[tuple[str | None, Event | ClientError]] = queue.SimpleQueue()
 
     def follow(source: _Source) -> None:
@@ -162,7 +164,8 @@ def _follow_all(sources: Sequence[_Source], print_event: Callable[[Event, str | 
 def _print_event(
     printer: StreamPrinter, user: str | None, trunk: str | None, event: Event, context: str | None
 ) -> None:
-    """Print an event if it matches the given user and trunk; None matches all. A gap is always printed."""
+    """Print an event if its session has the given user and trunk; None matches all users or trunks. A gap is
+    always printed. `context` is the name of the gateway's context, or None."""
     event_trunk, _, _ = str(event.data.get("access_interface")).partition(".")
     is_wanted = user in (None, event.data.get("username")) and trunk in (None, event_trunk)
     if event.name == "gap" or is_wanted:
@@ -200,5 +203,6 @@ def _format_event(event: Event) -> str:
 
 
 def _format_access_line(data: Record) -> str:
-    """Return the MAC address and the access interface of a subscriber, which identify the line."""
+    """Return the MAC address and the access interface of a subscriber as text. They identify the subscriber's
+    line."""
     return f"{format_value(data.get('mac_address'))}  {format_value(data.get('access_interface'))}"

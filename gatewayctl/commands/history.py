@@ -15,15 +15,15 @@ from gatewayctl.times import TIME_FORMS, TimeType
 
 
 def _format_end(record: Record) -> str:
-    """Return the end of a session; if the history has a hole, the two times between which the session
-    ended."""
+    """Return the end of a session as text. If the history has a hole, return the two times between which the
+    session ended."""
     if record.get("ended_before") is not None:
         return f"{format_time(record['ended_after'])} to {format_time(record['ended_before'])}"
     return format_time(record["ended_at"])
 
 
 def _format_start(record: Record) -> str:
-    """Return the start of a session, with a mark if the gateway's clock was wrong at that time."""
+    """Return the start of a session as text, with a mark if the gateway's clock was wrong at that time."""
     mark = " (clock unset)" if record.get("clock") == "unset" else ""
     return f"{format_time(record['started_at'])}{mark}"
 
@@ -140,7 +140,8 @@ def flapping(gateway: RemoteGateway, **query: Any) -> ResultList:
 
 
 def _describe_change(record: Record) -> str:
-    """Return the message of the audited response and, for a commit, the difference."""
+    """Return the message of an audit record, or the path of the request if there is no message. For a commit,
+    add the difference between the configurations."""
     message = format_value(record.get("message") or record.get("path"))
     match record:
         case {"before": {"diff": str(diff)}, "after": {"committed": True}} if diff:

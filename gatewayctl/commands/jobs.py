@@ -32,8 +32,8 @@ per_second_option = click.option(
 
 
 def preview_change(gateway: RemoteGateway, path: str, body: Record) -> tuple[Report, bool]:
-    """Return a report about the sessions that a request would change, and True if there is any such
-    session."""
+    """Return a report about the sessions that a request would change, and True if there are such sessions.
+    The request is sent as a dry run."""
     preview = gateway.send("POST", path, {**body, "dry_run": True})
     report = Report(preview["message"], preview, table=list_affected(preview["sessions"]))
     return report, preview["count"] > 0
@@ -48,9 +48,10 @@ def run_job(
     dry_run: bool,
     yes: bool,
 ) -> Report:
-    """Show the sessions that match the filter of a request, ask for confirmation, start the job, and wait for
-    its end. Raises ClientError, also for an ambiguous search that may match other sessions than the user
-    expects."""
+    """Show the sessions that match the filter of a request, ask for confirmation, start the job, and return a
+    report about its end. With `dry_run`, only return the report about the sessions. `per_second` limits the
+    number of sessions per second. Raises ClientError if a request fails, if the user does not agree, or if
+    the search of the filter is ambiguous and may match sessions that the user does not expect."""
     search = body["filter"].get("search", "")
     if is_id(search):
         raise CommandError(
@@ -68,7 +69,7 @@ def run_job(
 
 
 def _follow_job(gateway: RemoteGateway, job: Record) -> Report:
-    """Show the progress of a job until its end."""
+    """Show the progress of a job until the job ends, and return a report about the job."""
     name = f"job {job['id']}"
     print_errors([f"{name} runs on the gateway; gatewayctl jobs cancel {job['id']} stops it"])
     try:

@@ -67,7 +67,8 @@ def login(
 
 
 def _find_context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | None) -> Context:
-    """Return the context to log in to. The path of its CA certificate is absolute."""
+    """Return the context to log in to, chosen by the option --context, the URL and the environment. The path
+    of the CA certificate in the context is absolute."""
     name = cli.get_shared_option(ctx, "context")
     contexts = file.read()
     if url is None and (name is None or name in contexts.by_name):

@@ -23,7 +23,7 @@ from gatewayctl.texts import format_size, format_value
 
 
 class Alternative(NamedTuple):
-    """Flag that makes a list command show another result, which `read` returns."""
+    """Flag of a list command that shows another result instead of the list. `read` returns this result."""
 
     flag: str
     help: str
@@ -41,8 +41,8 @@ def create_list_command(
     hidden: Iterable[str] = (),
 ) -> cli.CliCommand:
     """Return a command that shows the list at a path of the API, with options for filters, order and length.
-    `method` is the core's method for this list. Each of its fields that has no column becomes a column of `-o
-    wide`, unless the field is in `hidden`."""
+    `method` is the core's method for this list. A field of the records without a column becomes a column of
+    `-o wide`, unless the field is in `hidden`."""
     fields = get_fields(method)
     all_columns = add_wide_columns(columns, fields, hidden)
 

@@ -47,8 +47,8 @@ _HEAD_RULE = (
 
 @dataclass(frozen=True)
 class RateRow:
-    """Line of the file with rates in bits per second, for all sessions of a username or for the session with
-    an id. If the line has both, the session must still belong to the username."""
+    """Line of a file with rates in bits per second, either for all sessions of a username or for the session
+    with an id. If the line has both, the session must belong to the username."""
 
     number: int
     id: int | None
@@ -63,14 +63,15 @@ class RateRow:
 
 @dataclass(frozen=True)
 class BadRow:
-    """Line of the file that is invalid, with the reason."""
+    """Invalid line of a file with rates, and the reason why the line is invalid."""
 
     number: int
     reason: str
 
 
 def read_file(file: str) -> list[RateRow | BadRow]:
-    """Return the lines of a file with rates. Raises CommandError if the file is empty or incomplete."""
+    """Return the lines of a file with rates, valid and invalid. Raises CommandError if the file cannot be
+    read, is empty, or has no newline at its end."""
     text = read_text(file, file)
     if not text:
         raise CommandError(ExitStatus.USAGE, f"{file} is empty")
@@ -81,7 +82,7 @@ def read_file(file: str) -> list[RateRow | BadRow]:
 
 
 def format_file(records: Iterable[Record]) -> str:
-    """Return the text of a file with the present rates of the given sessions."""
+    """Return the text of a file with rates. The file has the present rates of the given sessions."""
     lines = [format_csv_line(("id", "username", "down", "up"))]
     for session in records:
         name = session["username"] or ""
@@ -114,15 +115,15 @@ def _parse_lines(lines: Iterable[str]) -> Iterator[RateRow | BadRow]:
 
 
 class _Head(NamedTuple):
-    """Head of the file, its first line: the names of the columns in lower case, and the separator of the
+    """First line of a file with rates: the names of the columns in lower case, and the separator of the
     cells."""
 
     columns: Sequence[str]
     separator: str
 
     def parse_cells(self, line: str) -> Mapping[str, str]:
-        """Return a map from field to cell for a line. Rates in the map always have a unit. Raises ValueError
-        with the broken rule."""
+        """Return a map from field to cell for a line of the file. Rates in the map always have a unit. Raises
+        ValueError, with the broken rule as its text, if the line has the wrong number of cells."""
         cells = _split_cells(line, self.separator)
         if cells is None or len(cells) != len(self.columns):
             cell_count = f"{len(self.columns)} fields separated by {_SEPARATOR_NAMES[self.separator]}"
@@ -136,7 +137,8 @@ class _Head(NamedTuple):
 
 
 def _parse_head(line: str) -> _Head | None:
-    """Return the head that a line contains, in upper or lower case; None if the line is no valid head."""
+    """Return the head that a line contains. The names may be in upper or lower case. Return None if the line
+    is not a valid head."""
     for separator in _SEPARATOR_NAMES:
         columns = [cell.lower() for cell in _split_cells(line, separator) or ()]
         fields = {_FIELD_BY_COLUMN.get(column, column) for column in columns}
@@ -151,8 +153,8 @@ def _parse_head(line: str) -> _Head | None:
 
 
 def _parse_row(number: int, cells: Mapping[str, str]) -> RateRow:
-    """Return the row of the line `number` with the given cells. Raises ValueError with the column and the
-    broken rule."""
+    """Return the row with the given cells, which are in the line `number` of the file. Raises ValueError,
+    with the column and the broken rule as its text, if a cell is invalid."""
     id, username = cells.get("id"), cells.get("username") or None
     if id is None and username is None:
         raise ValueError("username: is required")
@@ -170,7 +172,7 @@ def _parse_rate(cells: Mapping[str, str], name: str) -> int:
 
 
 def _split_cells(line: str, separator: str) -> list[str] | None:
-    """Return the cells of a CSV line (RFC 4180) without surrounding spaces; spaces inside quotes stay. Return
+    """Return the cells of a CSV line (RFC 4180) without surrounding spaces. Spaces inside quotes stay. Return
     None if a quote is in a wrong place."""
     cell = re.compile(rf' *"(?P<quoted>(?:[^"]|"")*)" *|(?P<plain>[^"{separator}]*)')
     cells, position = [], 0
@@ -199,7 +201,7 @@ _CHANGE_COLUMNS = (
 
 
 class RateChange(NamedTuple):
-    """Change of a session's rates that a line of the file requests."""
+    """Change of the rates of one session that a line of the file requests."""
 
     row: RateRow
     session: Record
@@ -217,7 +219,8 @@ class RateChange(NamedTuple):
 
 
 def _match_sessions(gateway: RemoteGateway, rows: Sequence[RateRow]) -> list[RateChange]:
-    """Return the changes for the sessions that are online. Print each line that matches no session."""
+    """Return the changes for the sessions that are online. Print the username or id of each line that matches
+    no session."""
     by_key: dict[object, list[Record]] = {}
     for session in gateway.list_records("/subscribers", "sessions", {}) if rows else ():
         by_key.setdefault(session["id"], []).append(session)
@@ -244,7 +247,10 @@ def change_by_file(
     yes: bool,
 ) -> Report:
     """Show the changes that a file requests, ask for confirmation, write the undo file, and make the changes.
-    `terms` are the fields that limit how long the rates are valid. Raises ClientError."""
+    `terms` are the fields that limit how long the rates are valid. With `skip_bad`, invalid lines are
+    ignored. With `offline_ok`, the exit status is 0 even if some lines match no session. With `dry_run`, only
+    the changes are shown. Raises ClientError before the first change if the file has an invalid line, the
+    user does not agree, or the gateway refuses the changes. A later failure is only printed and counted."""
     lines = read_file(file)
     bad_rows = [each for each in lines if isinstance(each, BadRow)]
     print_errors(f"line {each.number}: {each.reason}" for each in bad_rows)
@@ -297,13 +303,14 @@ def change_by_file(
 
 
 def _check_change(gateway: RemoteGateway, id: object, body: Record) -> None:
-    """Let the gateway validate a change of a session as a dry run. Raises ClientError."""
+    """Let the gateway validate a change of a session, as a dry run. Raises ClientError if the gateway refuses
+    the change or does not respond."""
     gateway.send("POST", "/subscribers/rate", {**body, "filter": {"search": str(id)}, "dry_run": True})
 
 
 def _write_undo_file(changes: Sequence[RateChange]) -> Path:
-    """Write the former rates to a file in the home directory of the user, and return the path of the file.
-    Raises CommandError."""
+    """Write the former rates of the sessions to a file in the home directory of the user, and return the path
+    of the file. Raises CommandError if the file cannot be written."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     folder = Path(home) / "gatewayctl"
     path = folder / f"rates-before-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.csv"
@@ -319,7 +326,8 @@ def _write_undo_file(changes: Sequence[RateChange]) -> Path:
 
 
 def _send_change(gateway: RemoteGateway, change: RateChange, terms: Record) -> None:
-    """Change the rates of a session, and retry while the gateway does not respond. Raises ClientError."""
+    """Change the rates of a session. While the gateway does not respond, retry a few times. Raises
+    ClientError if the gateway refuses the change, or does not respond to the last retry."""
     for pause in (*_RETRY_PAUSES_SECONDS, None):
         try:
             path = f"{sessions.get_session_path(change.session['id'])}/rate"
@@ -417,8 +425,8 @@ def rate(
 
 
 def _preview_rate(gateway: RemoteGateway, session: Record, change: Record) -> Report:
-    """Return a report about a change of a session, after the gateway has validated the change. Raises
-    ClientError."""
+    """Return a report about a change of a session's rates, after the gateway has validated the change. Raises
+    ClientError if the gateway refuses the change or does not respond."""
     id = session["id"]
     _check_change(gateway, id, change)
     moves = []

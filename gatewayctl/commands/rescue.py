@@ -52,7 +52,7 @@ def undo() -> None:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Turn errors of the rescue, raised in the context, into CommandErrors."""
+    """Turn errors of a rescue that are raised in the body of the with statement into CommandErrors."""
     try:
         yield
     except ClientError:

@@ -82,8 +82,9 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
 
 
 def _describe_namesake(gateway: RemoteGateway, text: str) -> list[str]:
-    """Return a line about the recent subscriber whose username equals a searched number that found other
-    sessions."""
+    """Return a line about the subscriber whose username is the number `text` and who had a session in the
+    last 30 days. Called after a search for the number has found only sessions with other usernames. Without
+    such a subscriber, return no line."""
     try:
         record = sessions.find_recent_user(gateway, text)
     except ClientError as error:
@@ -92,7 +93,7 @@ def _describe_namesake(gateway: RemoteGateway, text: str) -> list[str]:
 
 
 def _list_past(gateway: RemoteGateway, text: str) -> list[str]:
-    """Return lines about the last sessions and failed sign-ons of the history that match a text."""
+    """Return lines about the last sessions and the last failed sign-ons of the history that match a text."""
     query = {"search": text, "limit": _MAX_PAST_RECORDS}
     try:
         records = gateway.get(f"{sessions.PATH}/history", **query)["sessions"]
@@ -185,7 +186,8 @@ def disconnect(
 
 
 def _disconnect_each(gateway: RemoteGateway, records: Sequence[Record]) -> Report:
-    """Disconnect the sessions one after the other, and continue after a failure. Raises ClientError."""
+    """Disconnect the sessions one after the other, and continue after a failure. Raises CommandError at the
+    end if any session could not be disconnected."""
     messages, lines, errors = [], [], []
     with show_progress(len(records)) as update:
         for each in records:

@@ -81,8 +81,8 @@ def watch(ctx: click.Context, target: Target) -> None:
 
 
 def _follow_samples(gateway: RemoteGateway, path: str, printer: StreamPrinter) -> None:
-    """Print the samples until the end of the session, and resume after a lost stream. Raises ClientError if
-    the gateway refuses a request, or does not respond to the first request."""
+    """Print the samples of a session's traffic until the session ends. If the stream is lost, resume the
+    stream. Raises ClientError if the gateway refuses a request, or does not respond to the first request."""
     has_begun = False
     while True:
         try:

@@ -128,7 +128,8 @@ def _require_user(gateway: RemoteGateway, username: str) -> None:
 
 
 def _ask_password_hash(username: str, password_file: str | None) -> str:
-    """Return the hash of a password that is read from a file or from the terminal. Raises CommandError."""
+    """Return the hash of the password in a file. If `password_file` is None, the user types the password.
+    Raises CommandError if the file cannot be read, there is no terminal, or the password is not allowed."""
     try:
         return hash_password(ask_password(username, password_file, is_new=True))
     except ValueError as error:
@@ -136,7 +137,8 @@ def _ask_password_hash(username: str, password_file: str | None) -> str:
 
 
 def _apply_operation(gateway: RemoteGateway, operation: Record, commit: bool) -> Report:
-    """Stage an operation in the candidate, and commit the candidate if `commit`. Raises ClientError."""
+    """Stage an operation in the candidate. With `commit`, also commit the candidate. Raises ClientError if a
+    request fails, or if the candidate already has changes that would be committed, too."""
     candidate = RemoteCandidate(gateway)
     path = operation["path"]
     if not commit:
