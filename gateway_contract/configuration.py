@@ -68,7 +68,8 @@ class Leaf:
     type: Any = str
 
     def load(self, value: Any) -> Any:
-        """Convert JSON to the typed value. Raises ValueError with the broken rules."""
+        """Convert a JSON value to the typed value. Raises ValueError with the broken rules if the JSON value
+        is not valid."""
         if type(value) is not str:
             raise ValueError("must be a string")
         return value
@@ -76,8 +77,8 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Text(Leaf):
-    """A string. `rules` are pairs: a pattern that the whole string must match, and the error text if the
-    string does not match."""
+    """A string. `rules` are pairs of a pattern that the whole string must match, and the error text for a
+    string that does not match."""
 
     rules: tuple[tuple[str, str], ...]
 
@@ -139,7 +140,7 @@ class Choice(Leaf):
 @dataclass(frozen=True)
 class WholeNumber(Leaf):
     """An integer from `first` to `last`. `noun` begins the range in the error text. The integers in
-    `reserved` are not allowed, because they belong to `reserved_for`."""
+    `reserved` are not allowed, because they are reserved for the purpose `reserved_for`."""
 
     first: int
     last: int
@@ -187,8 +188,8 @@ class Object:
 
 @dataclass(frozen=True)
 class ListOf:
-    """A list of values of `kind`, or of the sections in the type annotation. In a `unique` list, no two items
-    are equal or have the same key."""
+    """A list of values of `kind`. If `kind` is None, the items are the sections in the type annotation. In a
+    `unique` list, no two items are equal or have the same key."""
 
     kind: Leaf | Object | None = None
     max_items: int | None = None
@@ -212,7 +213,7 @@ class ListOf:
         return self.max_items is not None and len(items) > self.max_items
 
     def find_broken_rules(self, items: Sequence[Any]) -> Iterator[str]:
-        """Yield the text of each rule that the typed items break."""
+        """Yield the text of each rule that the typed items of a list break."""
         if len(items) < self.min_items:
             yield "must not be empty"
         if self.is_too_long(items):
@@ -224,8 +225,8 @@ class ListOf:
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """The definition of a value of the configuration. `sample` is an example of a section in a candidate, in
-    which members may be missing."""
+    """The definition of a value of the configuration. `sample` is an example of a section as a candidate may
+    contain the section, with missing members."""
 
     kind: Leaf | Object | ListOf
     nullable: bool = False
@@ -240,26 +241,30 @@ class Field:
 
     @cached_property
     def members(self) -> "Mapping[str, Field]":
-        """The fields of an object by name, in the order of the section; empty for any other value."""
+        """The fields of the members of an object, by name, in the order of the section. Empty for a value
+        that is not an object."""
         return self.kind.fields if isinstance(self.kind, Object) else {}
 
     @cached_property
     def item(self) -> "Field":
-        """The field of any item of a list; UNKNOWN for any other value."""
+        """The field of each item of a list. UNKNOWN for a value that is not a list."""
         return self.kind.item if isinstance(self.kind, ListOf) else UNKNOWN
 
     @cached_property
     def key(self) -> str | None:
-        """The name of the attribute that identifies an item of this list; None for any other value."""
+        """The name of the attribute that identifies an item of this list. None for a value that is not a
+        list, and for a list of leaves."""
         return self.kind.key if isinstance(self.kind, ListOf) else None
 
     @property
     def own_key(self) -> str | None:
-        """The name of the attribute that identifies this item; None for a value that is not an item."""
+        """The name of the attribute that identifies this list item. None for a value that is not an item of a
+        keyed list."""
         return self.kind.section.key if isinstance(self.kind, Object) else None
 
     def below(self, name: str) -> "Field":
-        """Return the field of a member or of any item of a list; UNKNOWN if there is no such field."""
+        """Return the field of the member `name`. For a list, return the field that all items share. Return
+        UNKNOWN if there is no such field."""
         return self.item if isinstance(self.kind, ListOf) else self.members.get(name, UNKNOWN)
 
     @property
@@ -269,13 +274,13 @@ class Field:
 
     @property
     def section_text(self) -> str:
-        """The docstring of a section on one line; empty for any other value."""
+        """The docstring of a section on one line. Empty for a value that is not a section."""
         text = self.kind.section.__doc__ if isinstance(self.kind, Object) else None
         return " ".join((text or "").split())
 
     @property
     def default_json(self) -> str:
-        """The default as JSON; empty for a required value."""
+        """The default value as JSON. Empty for a required value."""
         return "" if self.required else msgspec.json.encode(self.default, enc_hook=str).decode()
 
     @cached_property
@@ -289,8 +294,8 @@ UNKNOWN = Field(Leaf())
 
 
 def walk(field: Field, path: str = "") -> Iterator[tuple[str, Field]]:
-    """Yield the field and all fields below it, each with its path. In a path, a segment in capital letters
-    stands for the key of an item."""
+    """Yield the field and all fields below this field, each with its path. In a path, a segment in capital
+    letters stands for the key of a list item."""
     yield path, field
     inner = path if field.key is None else f"{path}.{field.key.upper()}"
     for name, below in (field.members or field.item.members).items():
@@ -332,12 +337,13 @@ def _parse_field(hint: Any, default: Any) -> Field:
 
 
 def _about_secret(description: str) -> Meta:
-    """Return the documentation of a secret field, like `about`. Clients see a mask instead of the value."""
+    """Return the documentation of a secret field. Clients see a mask instead of the value."""
     return about(description, MASK, **{_MASKED: True})
 
 
 def _about_sample(**values: Any) -> Meta:
-    """Return the documentation of a section that is only an example of this section in a candidate."""
+    """Return the documentation of a section that has only an example: `values` as a candidate may contain
+    them."""
     return Meta(examples=[values])
 
 
@@ -1068,7 +1074,7 @@ KEYS = frozenset(field.key for _, field in walk(ROOT) if field.key is not None)
 
 
 def field_at(path: Segments) -> Field:
-    """Return the field of the value at a path."""
+    """Return the field of the value at a path. Return UNKNOWN if the definition has no such value."""
     field = ROOT
     for segment in path:
         field = field.below(segment.text)
@@ -1076,8 +1082,8 @@ def field_at(path: Segments) -> Field:
 
 
 def mask_secrets(value: Any, field: Field = ROOT) -> Any:
-    """Return a copy of a JSON value in which `MASK` replaces each secret: a value that is declared secret or
-    whose name is that of a secret. Null values stay null."""
+    """Return a copy of a JSON value in which `MASK` replaces each secret. A value is a secret if its
+    definition says so, or if its name is a word for a secret. Null values stay null."""
     if field.secret and value is not None:
         return MASK
     if isinstance(value, dict):
@@ -1091,8 +1097,8 @@ def mask_secrets(value: Any, field: Field = ROOT) -> Any:
 
 
 def mask_path(path: str) -> str:
-    """Return a path of the configuration, shortened after the name of a secret: a client may have written the
-    secret itself as the next segment."""
+    """Return a path of the configuration without the segments after the name of a secret: a client may have
+    written the secret itself as the next segment."""
     try:
         parts = parse_path(path)
     except ValueError:
@@ -1104,8 +1110,8 @@ def mask_path(path: str) -> str:
 
 def quotes_hint(path: Segments) -> str:
     """Return a hint for the error text about a path that does not exist: the shell may have removed the
-    quotes of a key, as in `api.users.j.doe` or `subscribers.local.7`. Empty if the path does not lead into a
-    list."""
+    quotes of a key, as in `api.users.j.doe` or `subscribers.local.7`. Return an empty text if the path does
+    not lead into a list."""
     field, above, keys = ROOT, "", path
     for number, segment in enumerate(path):
         if isinstance(field.kind, ListOf) and not above:

@@ -41,8 +41,8 @@ MAX_LIMIT = 10_000
 
 
 def about(description: str, *examples: Any, **schema: Any) -> Meta:
-    """Return the documentation of a field: a sentence, with the unit if there is one; examples as they are on
-    the wire; and keywords of JSON Schema, such as `minimum`. These keywords are documentation only: a rule
+    """Return the documentation of a field: a sentence (with the unit, if there is one), examples as they are
+    on the wire, and keywords of JSON Schema, such as `minimum`. The keywords are only documentation: a rule
     that must be enforced needs a separate `Meta`."""
     return Meta(description=description, examples=list(examples) or None, extra_json_schema=schema or None)
 
@@ -58,8 +58,9 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
     """Return a struct of type `kind` with the given values. Each other field has the value of the first
-    source that has a field of the same name, or else its default. Types are not checked. Raises TypeError if
-    a required field has no value, or if the struct lacks a given field."""
+    source that has a field of the same name; without such a source, the field has its default. Types are not
+    checked. Raises TypeError if a required field has no value, or if the struct does not have one of the
+    given fields."""
     given: dict[str, Any] = {}
     for source, names in zip(sources, _find_shared_fields(kind, *map(type, sources)), strict=True):
         for name in names:
@@ -69,7 +70,8 @@ def record_of(kind: type[S], /, *sources: object, **values: Any) -> S:
 
 @cache
 def _find_shared_fields(kind: type[msgspec.Struct], *sources: type[Any]) -> list[list[str]]:
-    """Return for each source the fields of the struct that this source has and no earlier source has."""
+    """Return, for each source, the fields of the struct that this source has and that no earlier source
+    has."""
     left, shared = list(kind.__struct_fields__), []
     for source in sources:
         shared.append([name for name in left if inspect.isdatadescriptor(getattr(source, name, None))])
@@ -207,8 +209,7 @@ def get_reply_type(method: type[Method[Any]]) -> type[Any]:
 
 @cache
 def get_list_field(method: type[Method[Any]]) -> str:
-    """Return the name of the field that contains the records, in the reply of a method that returns a
-    list."""
+    """Return the name of the reply field that contains the records, for a method that returns a list."""
     hints = get_type_hints(get_reply_type(method))
     return next(name for name, hint in hints.items() if get_origin(hint) is tuple)
 
@@ -227,9 +228,9 @@ def bind_handlers(
     handlers: Mapping[type[Method[Any]], Callable[..., Any]] | None = None,
 ) -> ServedInterface:
     """Return the interface with a handler for each method. The handler of GetSession is the function for
-    GetSession in `handlers`, or else the method `get_session` of the first service that has such a method. A
-    handler receives the parameters of the call, and also the calling process if the handler has a parameter
-    `peer`. Raises NotImplementedError for a method without a handler."""
+    GetSession in `handlers`; without this function, the handler is the method `get_session` of the first
+    service that has such a method. A handler receives the parameters of the call, and also the calling
+    process if the handler has a parameter `peer`. Raises NotImplementedError if a method has no handler."""
     methods, found = {}, handlers or {}
     for method in contract.methods:
         name = re.sub(r"(?<=.)([A-Z])", r"_\1", method.__name__).lower()
@@ -281,7 +282,7 @@ def _collect_types(struct: type[msgspec.Struct], types: dict[str, type[Any]]) ->
 
 
 def _list_types(hint: Any) -> Iterator[type[Any]]:
-    """Yield the structs and enumerations in the type of a field."""
+    """Yield the structs and enumerations that the type of a field contains."""
     if isinstance(hint, type) and (issubclass(hint, msgspec.Struct) or _is_enumeration(hint)):
         yield hint
     if get_origin(hint) is not dict:
@@ -290,16 +291,17 @@ def _list_types(hint: Any) -> Iterator[type[Any]]:
 
 
 def _is_enumeration(hint: Any) -> bool:
-    """Return True if varlink can declare this enumeration: at least two members, all of them valid varlink
-    names."""
+    """Return True if varlink can declare this enumeration: the enumeration has at least two members, and each
+    of them is a valid varlink name."""
     if not (isinstance(hint, type) and issubclass(hint, Enumeration)):
         return False
     return len(hint) > 1 and all(_NAME_PATTERN.fullmatch(member) for member in hint)
 
 
 def _format_members(declared: type[Any], known: set[str]) -> str:
-    """Return the fields of a struct or the values of an enumeration, each after its comment; on one line if
-    none has a comment. Comments in `known` are omitted, and all other comments are added to `known`."""
+    """Return the fields of a struct or the values of an enumeration, each after its comment. If none has a
+    comment, return them on one line. Comments in `known` are omitted, and all other comments are added to
+    `known`."""
     if issubclass(declared, Enumeration):
         return _format_parentheses([(_format_comment(member.comment, "  "), member) for member in declared])
     fields = []
@@ -324,8 +326,8 @@ def _read_fields(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _make_field_comment(hint: Any) -> str:
-    """Return the description of a field. If the field is an enumeration that varlink cannot declare, the
-    comments of its values follow."""
+    """Return the description of a field. If the type of the field is an enumeration that varlink cannot
+    declare, the comments of the enumeration's values follow."""
     described = (meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description)
     return " ".join([*described, *_list_value_comments(hint)])
 
@@ -375,8 +377,8 @@ class Column(NamedTuple):
 
 @cache
 def get_columns(method: type[Method[Any]]) -> Mapping[str, Column]:
-    """Return a map from the name to the column, for the fields by which a client can filter and sort the list
-    of this method."""
+    """Return the columns by which a client can filter and sort the list of this method, as a map from name to
+    column."""
     (record, _) = get_args(get_type_hints(get_reply_type(method))[get_list_field(method)])
     hints = get_type_hints(record, include_extras=True)
     found = {name: _make_column(hints[name]) for name in record.__struct_fields__}

@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 def decode(type: type[T], raw: msgspec.Raw, unavailable: type[GatewayApiError]) -> T:
-    """Decode a part of a reply to a value of this type. Raises `unavailable` if the part breaks the
-    contract."""
+    """Decode a part of a reply to a value of this type. Raises `unavailable` if the part does not have this
+    type."""
     try:
         return msgspec.json.decode(raw, type=type)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -27,8 +27,8 @@ def decode(type: type[T], raw: msgspec.Raw, unavailable: type[GatewayApiError]) 
 
 class ContractClient:
     """Client of the service that implements `contract`. Every method raises `unavailable` if there is no
-    reply or if the reply breaks the contract, and the result of `translate_error` for an error reply.
-    `timeout` is in seconds; None uses the timeout of the varlink client."""
+    reply or if the reply breaks the contract. After an error reply, every method raises the result of
+    `translate_error`. `timeout` is in seconds; None means the timeout of the varlink client."""
 
     contract: ClassVar[Contract]
     unavailable: ClassVar[type[GatewayApiError]]
@@ -48,8 +48,9 @@ class ContractClient:
             return reply.result()
 
     def follow(self, call: Method[R]) -> Iterator[R]:
-        """Yield the replies of a method that streams. When the stream ends, or after `silence` seconds of the
-        method without a reply, raises `unavailable`, CoreLacksMethod or NotFound."""
+        """Yield the replies of a method that streams. When the stream ends, or when no reply has come for the
+        `silence` seconds of the method, raises NotFound if the service does not find the object of the call,
+        and `unavailable` (or its subclass CoreLacksMethod) otherwise."""
         try:
             with self._translate_errors(call):
                 for raw in self._client.stream(*self._wire_call(call), silence=call.silence):

@@ -94,7 +94,7 @@ decode_part = partial(decode, unavailable=CoreUnavailable)
 
 
 class EditRefused(Invalid):
-    """Refusal of edits: one of them breaks a rule. The core has made none of the edits."""
+    """Refusal of several edits, because one edit breaks a rule. The core has made none of the edits."""
 
     def __init__(self, number: int, problems: Iterable[Problem]) -> None:
         #: The number of the edit, from 0.
@@ -103,8 +103,8 @@ class EditRefused(Invalid):
 
 
 class EditNotFound(NotFound):
-    """Refusal of edits: one of them deletes a path that does not exist. The core has made none of the
-    edits."""
+    """Refusal of several edits, because one edit deletes a path that does not exist. The core has made none
+    of the edits."""
 
     def __init__(self, number: int, message: str) -> None:
         #: The number of the edit, from 0.
@@ -114,8 +114,9 @@ class EditNotFound(NotFound):
 
 @dataclass(frozen=True)
 class ListParts:
-    """A list or a page, in several parts. `arrays` are JSON arrays of records, none of them empty; joined,
-    they are the field `name` of the reply. `others` contains the other fields of the reply."""
+    """A list or a page, in several parts. `arrays` are JSON arrays of records, and none of these arrays is
+    empty. Joined, the arrays are the field `name` of the reply. `others` contains the other fields of the
+    reply."""
 
     name: str
     arrays: Sequence[msgspec.Raw]
@@ -123,8 +124,8 @@ class ListParts:
 
 
 class CallOrigin(NamedTuple):
-    """The origin of commands: the user, and a function that creates an id for each command. The core reports
-    a change without an id as a change by another process."""
+    """The origin of commands: the user `author`, and `new_id`, a function that creates an id for each
+    command. The core reports a change without an id as a change by another process."""
 
     author: str | None = None
     new_id: Callable[[], str] | None = None
@@ -143,11 +144,13 @@ class CoreClient(ContractClient):
     author.
 
     Every method raises CoreUnavailable if the core cannot be reached or if its reply breaks the contract,
-    CoreLacksMethod if the core does not have the method, and the translated exception for an error reply.
+    CoreLacksMethod if the core does not have an optional method, and the matching exception of
+    `base/errors.py` after an error reply.
 
     An ETag identifies the running configuration and the candidate together. A method with `if_match` raises
     Stale if the present ETag is not in `if_match`; None matches any ETag. Such a method also raises
-    StepFailed."""
+    StepFailed if a step of the change fails.
+    """
 
     contract, unavailable = CORE, CoreUnavailable
 
@@ -156,12 +159,13 @@ class CoreClient(ContractClient):
         self._origin = origin
 
     def with_origin(self, author: str | None, new_id: Callable[[], str] | None = None) -> Self:
-        """Return a client for the calls of one request. The parameters are the fields of `CallOrigin`."""
+        """Return a client for the calls of one request. `author` and `new_id` are the fields of
+        `CallOrigin`."""
         return type(self)(self._client, CallOrigin(author, new_id))
 
     def call_raw(self, call: Method[Any], *, timeout: float | None = None) -> msgspec.Raw:
-        """Send a call and return the whole reply as unparsed JSON. A command gets its author and id from the
-        origin."""
+        """Send a call and return the whole reply as unparsed JSON. A command gets the author and a new id
+        from the origin of this client."""
         if isinstance(call, Command):
             if self._origin.new_id is not None and not getattr(call, "dry_run", False):
                 call = msgspec.structs.replace(call, request_id=self._origin.new_id())
@@ -188,7 +192,7 @@ class CoreClient(ContractClient):
                 return super().translate_error(error, call)
 
     def ask(self, call: Method[R], *, timeout: float | None = None) -> R:
-        """Send a read for the API's own use, and return the reply. An error about the parameters also raises
+        """Send a read for the API's own use, and return the reply. If the core rejects the parameters, raises
         CoreUnavailable, because no client of the API can correct these parameters."""
         try:
             with self._translate_errors(call):
@@ -200,7 +204,8 @@ class CoreClient(ContractClient):
         return decode_part(kind, raw)
 
     def require_method(self, call: Method[Any]) -> None:
-        """Check that the core has the streaming method of `call`. Raises CoreLacksMethod."""
+        """Check that the core has the streaming method of `call`. Raises CoreLacksMethod if the core does not
+        have the method."""
         with self._translate_errors(call):
             # Without `more` the core replies at once, at least with ExpectedMore.
             (reply,) = self._replies(call)
@@ -217,7 +222,8 @@ class CoreClient(ContractClient):
         return _require_fields(call, held, names or get_reply_type(type(call)).__struct_fields__)
 
     def call_list(self, call: PagedMethod[Any]) -> ListParts:
-        """Return a list, or one page of a list. The core sends a long list in several replies."""
+        """Return a list, or one page of a list. The core sends a long list in several replies, which this
+        method joins."""
         name = get_list_field(type(call))
         left_out = _PAGE_FIELDS if call.page is None else ()
         reply_type = get_reply_type(type(call))
@@ -241,12 +247,13 @@ class CoreClient(ContractClient):
         return ListParts(name, [array for array in arrays if not _EMPTY.fullmatch(array)], others)
 
     def check_access(self, usernames: Iterable[str], *, timeout: float | None = None) -> wire.AccessReply:
-        """Return whether the API is enabled, and the users with these names."""
+        """Return whether the API is enabled, and the existing users among these usernames."""
         names = tuple(filter(_is_possible_username, usernames))
         return self.ask(wire.CheckAccess(names), timeout=timeout or _ACCESS_TIMEOUT)
 
     def get_login(self, username: str) -> wire.LoginReply:
-        """Return the data that a password check needs. `username` may be any text that a client sent."""
+        """Return the data of a user that a password check needs. `username` may be any text that a client
+        sent."""
         call = wire.GetLogin(username if _is_possible_username(username) else "")
         return self.ask(call, timeout=_ACCESS_TIMEOUT)
 
@@ -255,15 +262,16 @@ class CoreClient(ContractClient):
         return self.ask(wire.GetApiSettings(), timeout=_ACCESS_TIMEOUT)
 
     def get_dependencies(self, *, timeout: float | None = None) -> tuple[Dependency, ...]:
-        """Return the health of the core's dependencies; empty if the core does not have the method."""
+        """Return the health of the core's dependencies. The result is empty if the core does not have the
+        method."""
         try:
             return self.call(GetDependencies(), timeout=timeout).dependencies
         except CoreLacksMethod:
             return ()
 
     def get_sessions_version(self) -> str | None:
-        """Return the version of the list of sessions, which changes with each change of a session. None if
-        the core does not have the method."""
+        """Return the version of the list of sessions, which changes with each change of a session. Return
+        None if the core does not have the method."""
         try:
             return self.call(sessions.GetSessionsVersion()).version
         except CoreLacksMethod:
@@ -274,7 +282,7 @@ class CoreClient(ContractClient):
         return self.call_list(sessions.ListSessions(wanted, sort, page=page))
 
     def get_session(self, id: int) -> msgspec.Raw:
-        """Return the record of a session. Raises NotFound."""
+        """Return the record of a session. Raises NotFound if there is no session with this id."""
         record = self.call_fields(sessions.GetSession(id), "session")["session"]
         # Varlink calls have no ids: without this check, a core that mixes up its replies would go unnoticed.
         if (found := decode_part(_SessionId, record).id) != id:
@@ -286,12 +294,13 @@ class CoreClient(ContractClient):
         return self.call_raw(call, timeout=_TALKERS_TIMEOUT)
 
     def disconnect_session(self, id: int) -> sessions.SessionSnapshot:
-        """Disconnect a session and return its last record. Raises NotFound."""
+        """Disconnect a session and return its last record. Raises NotFound if there is no session with this
+        id."""
         return sessions.SessionSnapshot.of(self.call(sessions.DisconnectSession(id)).session)
 
     def disconnect_interface(self, interface: str, *, dry_run: bool) -> list[msgspec.Raw]:
         """Disconnect the sessions of an access interface and return their records. With `dry_run`, only
-        return the records. Raises NotFound."""
+        return the records. Raises NotFound if there is no such interface."""
         reply = self.call_fields(sessions.DisconnectInterface(interface, dry_run), "sessions")
         return decode_part(list[msgspec.Raw], reply["sessions"])
 
@@ -299,7 +308,8 @@ class CoreClient(ContractClient):
         self, id: int, **change: Any
     ) -> tuple[sessions.SessionSnapshot, sessions.SessionRates]:
         """Change the rates of a session. Return the session before the change, and its new rates. `change`
-        contains the other parameters of SetSessionRate. Raises NotFound."""
+        contains the other parameters of SetSessionRate. Raises NotFound if there is no session with this
+        id."""
         reply = self.call(sessions.SetSessionRate(id, **change))
         return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
 
@@ -323,8 +333,8 @@ class CoreClient(ContractClient):
     def compare(self, revision: int | None, to: int | None = None) -> wire.ComparisonReply:
         """Return the difference between two configurations. The older configuration is `revision`: an
         archived revision, or None for the running configuration. The newer configuration is `to`: an archived
-        revision, 0 for the running configuration, or None for the candidate. Raises NotFound for a revision
-        that is not in the archive."""
+        revision, 0 for the running configuration, or None for the candidate. Raises NotFound if the archive
+        does not have a revision."""
         return self.call(
             wire.CompareConfiguration(
                 None if revision is None else _check_revision(revision), to and _check_revision(to)
@@ -332,12 +342,14 @@ class CoreClient(ContractClient):
         )
 
     def edit(self, edits: Sequence[wire.Edit], if_match: IfMatch) -> wire.EditReply:
-        """Stage all edits, or none. Raises EditRefused, Invalid and EditNotFound."""
+        """Stage all edits, or none. Raises EditRefused if an edit breaks a rule, EditNotFound if an edit
+        deletes a path that does not exist, and Invalid if the candidate would be too large or an edit is
+        nested too deeply."""
         return self.call(wire.EditCandidate(_encode_edits(edits), if_match))
 
     def edit_all(self, edits: Sequence[wire.Edit], if_match: IfMatch) -> wire.EditReply:
-        """Stage all edits, or none. The text of an error contains the number of the edit, such as
-        `operations.0`. Raises Invalid and NotFound."""
+        """Stage all edits, or none. Raises Invalid if an edit breaks a rule, and NotFound if an edit deletes
+        a path that does not exist. The error text contains the number of the edit, such as `operations.0`."""
         try:
             return self.edit(edits, if_match)
         except EditRefused as error:
@@ -348,39 +360,44 @@ class CoreClient(ContractClient):
             raise NotFound(f"operations.{error.number}: {error}") from error
 
     def commit(self, if_match: IfMatch = None, **terms: Any) -> wire.CommitReply:
-        """Commit the candidate. `terms` contains the other parameters of CommitCandidate. Raises Invalid, and
-        Conflict if the commit would end more sessions than `max_sessions_dropped`."""
+        """Commit the candidate. `terms` contains the other parameters of CommitCandidate. Raises Invalid if
+        the candidate is not valid, and Conflict if the commit would end more sessions than
+        `max_sessions_dropped`."""
         call = wire.CommitCandidate(_CLIENT_AUTHOR, **terms, if_match=if_match)
         return self.call(call, timeout=_COMMIT_TIMEOUT)
 
     def confirm(self) -> None:
-        """Confirm the commit that waits for a confirmation. Services may restart, as after a commit."""
+        """Confirm the commit that waits for a confirmation. Services may restart, as after a commit. Raises
+        Conflict if no commit waits."""
         self.call_raw(wire.ConfirmCommit(), timeout=_COMMIT_TIMEOUT)
 
     def replace(self, document: dict[str, Any], if_match: IfMatch) -> wire.CommitReply:
-        """Replace the running configuration and commit. Raises Invalid, and Conflict if the candidate has
-        changes."""
+        """Replace the running configuration and commit. Raises Invalid if the document is not valid, and
+        Conflict if the candidate has changes."""
         call = wire.ReplaceConfiguration(document, _CLIENT_AUTHOR, if_match=if_match)
         return self.call(call, timeout=_COMMIT_TIMEOUT)
 
     def commit_edits(self, edits: Sequence[wire.Edit], author: str, action: str) -> wire.CommitReply:
         """Commit edits of the running configuration; the candidate keeps its changes. `action` is the name of
-        the change in the core's log. Raises EditRefused, Invalid and EditNotFound."""
+        the change in the core's log. Raises EditRefused if an edit breaks a rule, EditNotFound if an edit
+        deletes a path that does not exist, and Invalid if the result is not valid."""
         call = wire.AmendConfiguration(_encode_edits(edits), author, action=action)
         return self.call(call, timeout=_COMMIT_TIMEOUT)
 
     def restore(self, revision: int, author: str, action: str) -> wire.CommitReply:
         """Commit an archived revision; the candidate keeps its changes. `action` is the name of the change in
-        the core's log. Raises NotFound."""
+        the core's log. Raises NotFound if the archive does not have the revision."""
         call = wire.RestoreRevision(_check_revision(revision), author, action=action)
         return self.call(call, timeout=_COMMIT_TIMEOUT)
 
     def rollback(self, revision: int, if_match: IfMatch) -> wire.StagedReply:
-        """Replace the candidate by an archived revision. Raises NotFound."""
+        """Replace the candidate by an archived revision. Raises NotFound if the archive does not have the
+        revision."""
         return self.call(wire.RollbackCandidate(_check_revision(revision), if_match))
 
     def get_archived_revision(self, revision: int) -> Fields:
-        """Return the fields of ArchivedRevisionReply, with masked secrets. Raises NotFound."""
+        """Return the fields of ArchivedRevisionReply, with masked secrets. Raises NotFound if the archive
+        does not have the revision."""
         return self.call_fields(wire.GetArchivedRevision(_check_revision(revision)))
 
     def _replies(self, call: Method[Any], *, more: bool = False, timeout: float | None = None) -> list[Reply]:
@@ -389,7 +406,8 @@ class CoreClient(ContractClient):
 
 
 def _default_fields(reply: type[Any]) -> Fields:
-    """Return a map from each field of a reply that has a default to the default as JSON."""
+    """Return the defaults of a reply as JSON, by the name of the field. Fields without a default are
+    omitted."""
     fields = msgspec.structs.fields(reply)
     return {
         field.name: msgspec.Raw(msgspec.json.encode(field.default))
@@ -475,8 +493,8 @@ def _translate_core_error(error: ErrorReply, call: Method[Any]) -> GatewayApiErr
 
 
 def _show_path(path: str) -> str:
-    """Return a path that does not exist for an error text, with masked secrets. If the path may lack quotes,
-    a hint follows."""
+    """Return a path that does not exist, with masked secrets, for an error text. If the path may lack quotes,
+    the text ends with a hint."""
     hint = ""
     with suppress(ValueError):
         hint = quotes_hint(parse_path(path))

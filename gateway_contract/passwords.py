@@ -12,7 +12,8 @@ _HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}", re.
 
 
 def hash_password(password: str) -> str:
-    """Return a hash for `api.users`. Raises ValueError for a password that bcrypt would not read whole."""
+    """Return a bcrypt hash of a password for `api.users`. Raises ValueError if the password is empty, or if
+    bcrypt would ignore a part of the password."""
     if not password:
         raise ValueError("a password must not be empty")
     if not _is_hashable(password):
@@ -21,8 +22,8 @@ def hash_password(password: str) -> str:
 
 
 def verify(password: str, password_hash: str) -> bool:
-    """Return True if the hash is that of the password. Take a fifth of a second of a processor core, for a
-    password that bcrypt cannot read, too."""
+    """Return True if `password_hash` is a hash of the password. The check takes a fifth of a second of a
+    processor core, even for a password that bcrypt cannot read."""
     hashable = _is_hashable(password)
     try:
         matches = bcrypt.checkpw(password.encode() if hashable else b"-", password_hash.encode())
@@ -33,13 +34,15 @@ def verify(password: str, password_hash: str) -> bool:
 
 
 def read_cost(password_hash: str) -> int:
-    """Return the binary logarithm of a hash's rounds, 4 to 31; 0 for other texts."""
+    """Return the cost of a bcrypt hash (log2 of its rounds), 4 to 31. Return 0 if the text is not a bcrypt
+    hash."""
     match = _HASH.fullmatch(password_hash)
     return int(match[1]) if match else 0
 
 
 def make_decoy_hash(cost: int) -> str:
-    """Return a hash of no known password, for a check that takes as long as others of this cost."""
+    """Return a hash that no known password has. A check against this hash takes as long as a check against
+    any other hash of this cost."""
     return f"$2b${cost:02}$" + 53 * "."
 
 

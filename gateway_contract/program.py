@@ -13,15 +13,15 @@ from click.shell_completion import BashComplete, CompletionItem, add_completion_
 
 @add_completion_class
 class QuotedBashComplete(BashComplete):
-    """Completion for bash that quotes the inserted words. Bash inserts a word unquoted, and subscribers
-    choose their usernames: the unquoted username `x;reboot` would run a second command after Enter."""
+    """Completion for bash that quotes the inserted words. Without the quotes, a username such as `x;reboot`,
+    which a subscriber can choose, would run a second command after Enter."""
 
     def format_completion(self, item: CompletionItem) -> str:
         return f"{item.type},{shlex.quote(item.value)}" if item.value else super().format_completion(item)
 
 
 class LateCommands(UserDict[str, Any]):
-    """Map from name to command. `load` imports a command on first use."""
+    """Map from name to command. `load` imports a command when the command is used for the first time."""
 
     def __init__(self, names: Iterable[str], load: Callable[[str], click.Command]) -> None:
         super().__init__(dict.fromkeys(names))
@@ -34,7 +34,8 @@ class LateCommands(UserDict[str, Any]):
 
 
 class Group(click.Group):
-    """Group of commands whose help shows whole sentences. `sections` maps titles to names of commands."""
+    """Group of commands whose help shows whole sentences. `sections` maps the title of each section of the
+    help to the names of its commands."""
 
     group_class = type
 
@@ -45,8 +46,8 @@ class Group(click.Group):
         self._sections = sections or {}
 
     def list_sections(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """Return the sections of the help with the names of their commands. Commands without a section come
-        first."""
+        """Return the sections of the help, each with the names of its commands. Commands without a section
+        come first."""
         in_sections = {name for names in self._sections.values() for name in names}
         others = [name for name in self.commands if name not in in_sections]
         for title, names in {"Commands": others, **self._sections}.items():
@@ -74,7 +75,8 @@ def summarize(command: click.Command) -> str:
 
 def run(program: click.Command, name: str, words: Sequence[str] | None = None) -> int:
     """Run a program with the arguments `words`, by default the arguments of the process. Return the exit
-    status of the command; 2 for wrong arguments, with the usage on standard error; 1 after Ctrl-C."""
+    status of the command. The status is 2 for wrong arguments, with the usage on standard error, and 1 after
+    Ctrl-C."""
     try:
         return program.main(words, name, standalone_mode=False) or 0
     except click.UsageError as error:

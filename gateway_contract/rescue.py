@@ -1,6 +1,6 @@
-"""Rescue operations for root on the gateway, for the case that the API is disabled or no user can log in.
+"""Rescue operations for root on the gateway, for use when the API is disabled or no user can log in.
 
-The rescue calls the core. It never edits files, and it leaves the candidate unchanged.
+Each operation calls the core. No operation edits files or changes the candidate.
 """
 
 import os
@@ -21,19 +21,21 @@ _NEWEST_REVISION = 1
 
 
 class CannotRescue(GatewayApiError):
-    """Failure of a rescue. The message is the reason, in one sentence."""
+    """Failure of a rescue operation. The message is the reason, in one sentence."""
 
 
 def enable(environment: Mapping[str, str]) -> str:
-    """Set api.enabled to true, and return a sentence about the result. Raises CannotRescue."""
+    """Set api.enabled to true, and return a sentence about the result. Raises CannotRescue if the user is not
+    root, or if the core does not reply or refuses the change."""
     with _open_core(environment) as core:
         result = core.commit_edits([Edit(EditAction.SET, "api.enabled", True)], _AUTHOR, "rescue.enable")
     return "The API is enabled." if result.committed else "The API is enabled already; nothing was changed."
 
 
 def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], str], *, create: bool) -> str:
-    """Set the password of a user; with `create`, create the user as an admin. Return a sentence about the
-    result. `ask` returns the password. Raises ValueError for an invalid password, and CannotRescue."""
+    """Set the password of a user, and return a sentence about the result. With `create`, create the user as
+    an admin if the user does not exist. `ask` returns the password. Raises ValueError if the password is
+    invalid, and CannotRescue if the password cannot be set for any other reason."""
     with _open_core(environment) as core:
         if '"' in user or not user.isprintable():
             raise CannotRescue("no user can have such a name")
@@ -55,7 +57,8 @@ def set_password(environment: Mapping[str, str], user: str, ask: Callable[[], st
 
 
 def undo(environment: Mapping[str, str]) -> str:
-    """Undo the last commit, and return a sentence about the result. Raises CannotRescue."""
+    """Undo the last commit, and return a sentence about the result. Raises CannotRescue if there is no commit
+    to undo, if the user is not root, or if the core does not reply or refuses the change."""
     with _open_core(environment) as core:
         try:
             result = core.restore(_NEWEST_REVISION, _AUTHOR, "rescue.undo")
@@ -69,7 +72,8 @@ def undo(environment: Mapping[str, str]) -> str:
 
 @contextmanager
 def _open_core(environment: Mapping[str, str]) -> Iterator[CoreClient]:
-    """Open a client of the core for a with block. Errors of the core in the block become CannotRescue."""
+    """Open a client of the core for a with block. Raises CannotRescue if the user is not root, and for each
+    error of the core in the block."""
     if os.geteuid() != 0:
         raise CannotRescue("only root may do this")
     path = core_socket(environment)

@@ -1,4 +1,5 @@
-"""The name and version of this software. `VERSION` is read at its first use: a help text does without it."""
+"""The name and version of this software. `VERSION` is read at its first use, because a help text does not
+need the version."""
 
 PRODUCT = "Subscriber Gateway"
 #: The name of the distribution.

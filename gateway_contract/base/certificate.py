@@ -1,6 +1,6 @@
 """TLS certificate of a service: the copy that workers serve, the time of its expiry (RFC 5280 section
-4.1.2.5), and whether it is self-signed. Expiry and issuer are read from the DER of the certificate, because
-Python's ssl returns them only for the certificates of peers."""
+4.1.2.5), and whether the certificate is self-signed. Expiry and issuer are read from the DER of the
+certificate, because Python's ssl module returns them only for the certificates of peers."""
 
 import logging
 import os
@@ -32,8 +32,8 @@ class _Element(NamedTuple):
 
 
 def read_expiry(certificate: Path) -> float | None:
-    """Return the time at which the first certificate in a PEM file expires, in epoch seconds, or None if the
-    file cannot be read."""
+    """Return the time at which the first certificate in a PEM file expires, in epoch seconds. Return None if
+    the expiry cannot be read."""
     try:
         return _parse_expiry(_read_fields(certificate))
     except (OSError, ValueError, IndexError, KeyError) as error:
@@ -44,8 +44,8 @@ def read_expiry(certificate: Path) -> float | None:
 
 
 def is_self_signed(certificate: Path) -> bool:
-    """Return True if the first certificate in a PEM file names itself as its issuer, False if the file cannot
-    be read."""
+    """Return True if the first certificate in a PEM file names itself as its issuer. Return False otherwise,
+    or if the file cannot be read."""
     try:
         fields = _read_fields(certificate)
         return fields[_ISSUER_INDEX] == fields[_SUBJECT_INDEX]
@@ -55,7 +55,7 @@ def is_self_signed(certificate: Path) -> bool:
 
 class ServedPair:
     """Certificate and key that all workers of a service serve: a checked copy of the operator's files in
-    memory. A worker that starts later serves the same pair, even if the files have changed."""
+    memory. A worker that starts later serves the same copy, even if the files have changed."""
 
     def __init__(self) -> None:
         self._copies: tuple[BinaryIO, ...] = ()
@@ -66,9 +66,9 @@ class ServedPair:
         self.is_former = False
 
     def load(self, certificate: Path, key: Path) -> None:
-        """Check a certificate and its key, and serve both in workers that are forked from now on. Raises
-        OSError for a file that cannot be read, and ValueError for a pair that cannot be used: the former pair
-        then stays in use."""
+        """Check a certificate and its key, and serve both in all workers that are forked from now on. Raises
+        OSError if a file cannot be read, and ValueError if the certificate and the key cannot be used
+        together: the former certificate and key then stay in use."""
         self.is_former = True
         copies = _copy_to_memory(certificate), _copy_to_memory(key)
         try:
@@ -82,7 +82,7 @@ class ServedPair:
         self.is_former = False
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Load the pair into the TLS context of a worker."""
+        """Load the certificate and its key into the TLS context of a worker."""
         load_pair(context, *map(_get_path, self._copies))
 
 
@@ -91,8 +91,8 @@ SERVED = ServedPair()
 
 
 def load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Load a certificate and its key into a TLS context. Raises OSError, and ValueError if the key does not
-    belong to the certificate."""
+    """Load a certificate and its key into a TLS context. Raises OSError if a file cannot be read, and
+    ValueError if the certificate and the key cannot be used together."""
     try:
         # With an empty password, an encrypted key is an error. Without one, openssl would prompt.
         context.load_cert_chain(certificate, key, password="")
@@ -108,8 +108,9 @@ def log_expiry(
     sleep: Callable[[float], object],
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Log an error when the certificate has expired, and then every day, without end. `end` is the expiry of
-    the served certificate, in epoch seconds; the file may be newer. Return at once if `end` is None."""
+    """Log an error when the certificate has expired, and every day after that, without end. `end` is the
+    expiry of the served certificate, in epoch seconds; the certificate in the file may be newer. Return at
+    once if `end` is None."""
     while end is not None:
         if clock() >= end:
             _log.error(
@@ -119,8 +120,8 @@ def log_expiry(
 
 
 def _copy_to_memory(path: Path) -> BinaryIO:
-    """Copy a file to memory that only this process and its children can see (memfd_create(2)). Raises
-    OSError."""
+    """Copy a file to memory that only this process and its children can see (memfd_create(2)). Raises OSError
+    if the file cannot be read."""
     content = path.read_bytes()
     copy = os.fdopen(os.memfd_create("tls"), "wb")
     copy.write(content)
@@ -138,8 +139,8 @@ def _close_all(copies: Iterable[BinaryIO]) -> None:
 
 
 def _read_fields(certificate: Path) -> list[_Element]:
-    """Return the fields of the signed part of a certificate, from the serial number on. Raises OSError,
-    ValueError and IndexError."""
+    """Return the fields of the signed part of a certificate, from the serial number on. Raises OSError if the
+    file cannot be read, and ValueError or IndexError if the file has no valid certificate."""
     match = _PEM_PATTERN.search(certificate.read_text("ascii"))
     if match is None:
         raise ValueError("it has no certificate")
@@ -149,8 +150,8 @@ def _read_fields(certificate: Path) -> list[_Element]:
 
 
 def _parse_expiry(fields: Sequence[_Element]) -> float:
-    """Return the time at which a certificate expires, in epoch seconds. Raises ValueError, IndexError and
-    KeyError."""
+    """Return the time at which a certificate expires, in epoch seconds. Raises ValueError, IndexError or
+    KeyError if the fields are not those of a valid certificate."""
     _, end = _parse_elements(fields[_VALIDITY_INDEX].value)
     # RFC 5280 and Python differ about the years 50 to 68 only.
     return (
@@ -159,7 +160,8 @@ def _parse_expiry(fields: Sequence[_Element]) -> float:
 
 
 def _parse_elements(der: bytes) -> Iterator[_Element]:
-    """Yield the elements in a piece of DER (X.690 section 8.1). Raises ValueError and IndexError."""
+    """Yield the elements in a piece of DER (X.690 section 8.1). Raises ValueError or IndexError if the DER is
+    cut or not valid."""
     offset = 0
     while offset < len(der):
         tag, length = der[offset], der[offset + 1]

@@ -1,5 +1,5 @@
 """SQLite files: opening, checking, replacement of damaged files, and emptying of write-ahead logs. Each store
-has its own pragmas, because each store needs another degree of durability.
+sets its own pragmas, because the stores need different degrees of durability.
 
 A process that forks must not use an SQLite file: SQLite's locks belong to the process that opened the file.
 """
@@ -35,15 +35,16 @@ class Damaged(sqlite3.DatabaseError):
 
 
 class DatabaseFile(sqlite3.Connection):
-    """Connection without implicit transactions. `path` and `inode` identify the file that the connection
-    opened."""
+    """Connection to an SQLite file, without implicit transactions. `path` and `inode` identify the file that
+    the connection opened."""
 
     path: Path
     inode: int
 
     @property
     def is_current(self) -> bool:
-        """False if the file was removed or replaced: writes through this connection would be lost."""
+        """True if the opened file still exists at its path. If False, the file was removed or replaced, and
+        writes through this connection would be lost."""
         with suppress(FileNotFoundError):
             return self.path.stat().st_ino == self.inode
         return False
@@ -59,22 +60,22 @@ class DatabaseFile(sqlite3.Connection):
         return self.path.with_name(f"{self.path.name}-wal").stat().st_size
 
     def read_pragma(self, name: str) -> int:
-        """Return the value of a pragma that is a number."""
+        """Return the value of the pragma `name`, which must be an integer."""
         (value,) = self.execute(f"PRAGMA {name}").fetchone()
         return int(value)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit at the end of the block, or roll back after an exception."""
+        """Run the with block in a transaction. Commit at the end of the block, or roll back after an
+        exception."""
         with self:
             self.execute("BEGIN IMMEDIATE")
             yield
 
     def empty_log(self, wait_ms: int) -> tuple[bool, bool]:
-        """Empty the write-ahead log. SQLite itself empties the log only when no connection reads it, which
-        may never happen. Wait at most `wait_ms` for the present readers; new readers do not read the log.
-        Return whether the log is empty, and whether another process is emptying the log: SQLite cannot wait
-        for that process."""
+        """Empty the write-ahead log. (SQLite itself empties the log only when no connection reads it, which
+        may never happen.) Wait at most `wait_ms` milliseconds for the present readers of the log. Return two
+        booleans: whether the log is empty, and whether another process is emptying the log at the moment."""
         timeout = self.read_pragma("busy_timeout")
         self.execute(f"PRAGMA busy_timeout = {wait_ms}")
         failed, pages, _ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -90,9 +91,10 @@ def connect(
     prepare: Callable[[DatabaseFile], object] = lambda _: None,
     mode: int = _FILE_MODE,
 ) -> DatabaseFile:
-    """Open a database, and create the file if it is missing. The connection waits `timeout` seconds for locks
-    of other processes. `schema` creates tables, and `prepare` inserts rows. Raises OSError and
-    sqlite3.Error."""
+    """Open a database, and create the file if it is missing. `pragmas` are executed first, then `schema`,
+    which creates tables, then `prepare`, which inserts rows. The connection waits at most `timeout` seconds
+    for locks of other processes. Raises OSError if the file cannot be created, and sqlite3.Error if the
+    database cannot be used."""
     with suppress(FileExistsError):
         # SQLite's other files get the mode of this one. An existing file must not be opened here: closing it
         # would release SQLite's locks of this process (fcntl(2)).
@@ -119,15 +121,16 @@ def connect(
 
 def connect_with_query(query: str, path: Path, timeout: float) -> sqlite3.Connection:
     """Open an existing database with the parameters of a URI query, such as `mode=ro`
-    (https://sqlite.org/uri.html). Raises sqlite3.Error."""
+    (https://sqlite.org/uri.html). Raises sqlite3.Error if the database cannot be opened."""
     address = f"{path.absolute().as_uri()}?{query}"
     return sqlite3.connect(address, uri=True, timeout=timeout, isolation_level=None)
 
 
 def connect_to_read(path: Path, timeout: float, timeout_alone: float) -> sqlite3.Connection:
     """Open an existing database for reading, even if the disk is full or the folder belongs to another user.
-    `timeout_alone` is the time in seconds to wait for other processes if the connection must be the only
-    connection. Raises sqlite3.Error."""
+    Wait at most `timeout` seconds for locks of other processes. If SQLite can read the database only without
+    other connections, wait at most `timeout_alone` seconds until they are closed. Raises sqlite3.Error if the
+    database cannot be read."""
     connection = connect_with_query("mode=ro", path, timeout)
     try:
         _read(connection)
@@ -154,8 +157,8 @@ def _read(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder during the block, against other processes that prepare a file in the folder. Raises
-    OSError."""
+    """Lock a folder during the with block, against other processes that prepare a file in the folder. Raises
+    OSError if the folder cannot be opened."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -165,7 +168,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def get_result_code(error: sqlite3.Error) -> int:
-    """Return the primary result code of SQLite, such as SQLITE_FULL; 0 for an error of the module sqlite3."""
+    """Return the primary result code of SQLite for an error, such as SQLITE_FULL. Return 0 if the error comes
+    from the module sqlite3 itself."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
@@ -175,14 +179,14 @@ def is_damaged(error: sqlite3.Error) -> bool:
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Check the whole database. Raises Damaged."""
+    """Check the whole database. Raises Damaged if SQLite finds a fault."""
     if ("ok",) not in connection.execute("PRAGMA quick_check(1)"):
         raise Damaged("the check of the file failed")
 
 
 def is_whole(path: Path) -> bool:
-    """Return True if SQLite can read the whole database, or if the file does not exist. Raises
-    sqlite3.Error."""
+    """Return True if SQLite can read the whole database, or if the file does not exist. Return False if the
+    file is damaged. Raises sqlite3.Error for any other error."""
     if not path.exists():
         return True
     try:
@@ -196,7 +200,8 @@ def is_whole(path: Path) -> bool:
 
 
 def repair_and_retry(work: Callable[[], T], repair: Callable[[], object]) -> T:
-    """Return the result of `work`. If the file is damaged, call `repair`, and call `work` again."""
+    """Return the result of `work`. If `work` fails because the file is damaged, call `repair`, and call
+    `work` again."""
     try:
         return work()
     except sqlite3.DatabaseError as error:
@@ -207,9 +212,9 @@ def repair_and_retry(work: Callable[[], T], repair: Callable[[], object]) -> T:
 
 
 def begin_anew(path: Path, what: str) -> Path:
-    """Rename a damaged database and SQLite's other files for it, so that the next opening creates a new
-    database. Return the new path of the damaged file. The log line names the database by `what`. Raises
-    OSError."""
+    """Rename a damaged database and SQLite's other files of this database, so that the next opening creates a
+    new database. Return the new path of the damaged file. `what` names the database in the log line. Raises
+    OSError if a file cannot be renamed."""
     damaged_path = path.with_name(f"{path.name}.damaged")
     for suffix in _FILE_SUFFIXES:
         with suppress(FileNotFoundError):
@@ -221,11 +226,11 @@ def begin_anew(path: Path, what: str) -> Path:
 
 class Database:
     """Database file of one process. A file that is damaged or removed is replaced by a new file. The first
-    use opens the file. For one thread at a time.
+    use opens the file. Only one thread at a time may use the object.
 
-    `what` names the database in the log. Connections wait `timeout` seconds for other processes that read.
-    `restore` gets each new connection in a transaction, and inserts the rows that the owner has in memory. So
-    nothing is lost if the file is damaged or removed while it is in use.
+    `what` names the database in the log. Connections wait at most `timeout` seconds for other processes that
+    read. `restore` is called with each new connection in a transaction, and inserts the rows that the owner
+    has in memory. So no row is lost if the file is damaged or removed while the file is in use.
     """
 
     def __init__(
@@ -248,13 +253,13 @@ class Database:
 
     def use(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Call `work` in one transaction, and return its result when the transaction is on disk. If the file
-        is damaged, call `work` again with a new file. Raises OSError and sqlite3.Error: the content on disk
-        is then unknown, and the next use opens the file again."""
+        is damaged, call `work` again with a new file. Raises OSError or sqlite3.Error if the transaction
+        fails: the content on disk is then unknown, and the next use opens the file again."""
         return repair_and_retry(lambda: self._transact(work), self._begin_anew)
 
     def open(self) -> DatabaseFile:
         """Return the connection. Open a new connection if there is none, or if the file was removed. Raises
-        OSError and sqlite3.Error."""
+        OSError or sqlite3.Error if the file cannot be opened."""
         if self._connection is not None and not self._connection.is_current:
             _log.error("began a new %s, because the file %s was removed or replaced", self._what, self._path)
             self.close()

@@ -20,14 +20,15 @@ def is_unwritable(error: OSError) -> bool:
 
 
 def require_writable(folder: Path) -> None:
-    """Check that this process can create files in a folder. Raises OSError."""
+    """Check that this process can create files in a folder. Raises OSError if it cannot."""
     if not os.access(folder, os.W_OK | os.X_OK):
         number = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
         raise OSError(number, os.strerror(number), str(folder))
 
 
 def require_room(folder: Path, min_bytes: int) -> None:
-    """Check that the disk of a folder has at least `min_bytes` free bytes. Raises OSError."""
+    """Check that the disk of a folder has at least `min_bytes` free bytes. Raises OSError if the disk has
+    less."""
     disk = os.statvfs(folder)
     if disk.f_bavail * disk.f_frsize < min_bytes:
         raise OSError(errno.ENOSPC, f"less than {min_bytes} bytes are free in {folder}")
@@ -39,7 +40,8 @@ class NotSynced(OSError):
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents, with access for the owner only. Raises OSError."""
+    """Create a folder and its missing parents, with access for the owner only. Raises OSError if the folder
+    cannot be created."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -48,8 +50,8 @@ def make_folder(path: Path) -> None:
 
 
 def write(path: Path, data: bytes, *, mode: int = _FILE_MODE, group: str | None = None) -> None:
-    """Write a new file and sync its content. The name of the file is safe only after `sync` of its folder.
-    Raises OSError."""
+    """Write a new file and sync its content. The name of the file survives a power cut only after a `sync` of
+    its folder. Raises OSError if the file cannot be written."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
     try:
         remaining = memoryview(data)
@@ -65,8 +67,8 @@ def write(path: Path, data: bytes, *, mode: int = _FILE_MODE, group: str | None 
 
 
 def replace(path: Path, data: bytes, *, mode: int = _FILE_MODE, group: str | None = None) -> None:
-    """Replace the whole content of a file, or change nothing. Raises OSError: the file then has its old
-    content, unless the error is NotSynced."""
+    """Replace the whole content of a file, or change nothing. Raises OSError if the file cannot be replaced:
+    the file then has its old content, unless the error is NotSynced."""
     draft = path.with_name(f".{path.name}.new")
     try:
         write(draft, data, mode=mode, group=group)
@@ -82,7 +84,7 @@ def replace(path: Path, data: bytes, *, mode: int = _FILE_MODE, group: str | Non
 
 
 def sync(folder: Path) -> None:
-    """Sync the names of the files in a folder. Raises OSError."""
+    """Sync the names of the files in a folder. Raises OSError if the folder cannot be synced."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

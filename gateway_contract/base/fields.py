@@ -35,8 +35,8 @@ def is_line(text: str) -> bool:
 
 def decode_json(data: bytes | str) -> Any:
     """Decode JSON in which `65535.0` is an integer (JSON Schema 2020-12, validation, section 6.1.1). A
-    byte-order mark before bytes is ignored (RFC 8259 section 8.1). Raises msgspec.MsgspecError,
-    UnicodeDecodeError and RecursionError."""
+    byte-order mark before bytes is ignored (RFC 8259 section 8.1). Raises msgspec.MsgspecError if the data is
+    not JSON, UnicodeDecodeError if it is not UTF-8, and RecursionError if it is nested too deeply."""
     return _decoder.decode(data.removeprefix(BOM_UTF8) if isinstance(data, bytes) else data)
 
 
@@ -51,14 +51,15 @@ _decoder = msgspec.json.Decoder(float_hook=_parse_number)
 
 
 def says(description: str, example: Any, **more: Any) -> dict[str, Any]:
-    """Return the `metadata` of a field for the OpenAPI document: a description with the unit, if there is
-    one, and an example as a client sends it. `more` is JSON Schema that no validator of the field
-    expresses."""
+    """Return the `metadata` of a field for the OpenAPI document: a description (with the unit, if there is
+    one) and an example as a client sends it. `more` contains keywords of JSON Schema for rules that no
+    validator of the field expresses."""
     return {"description": description, "examples": [example], **more}
 
 
 class Schema(marshmallow.Schema):
-    """Schema that rejects unknown fields. The schema loads an object as `made(**fields)`."""
+    """Schema that rejects unknown fields. Loading an object returns the result of `made` with the fields of
+    the object."""
 
     made: ClassVar[Callable[..., Any]] = dict
     error_messages = {"unknown": _UNKNOWN, "type": "must be an object"}
@@ -90,7 +91,7 @@ class JsonField(_ApiField, fields.Raw):
 
 
 class _ExactField(_ApiField):
-    """Field for a value of exactly one Python type. Any other type is the error `invalid`."""
+    """Field for a value of exactly one Python type. A value of any other type causes the error `invalid`."""
 
     TYPE: type
 
@@ -107,8 +108,8 @@ class TextField(_ApiField, fields.String):
 
 
 class WholeField(_ExactField, fields.Integer):
-    """Field for a JSON integer. It rejects `true`, `1.5` and `"1"`. `decode_json` turns `1.0` into an
-    integer."""
+    """Field for a JSON integer. The field rejects `true`, `1.5` and `"1"`. `1.0` is accepted, because
+    `decode_json` turns `1.0` into an integer."""
 
     TYPE = int
     default_error_messages = {"invalid": "must be an integer"}
@@ -123,7 +124,7 @@ class FlagField(_ExactField, fields.Boolean):
 
 class ParsedField(_ApiField):
     """Field for a JSON string, loaded as the result of `parse`. `parse` raises ValueError with the broken
-    rule."""
+    rule if the string is not valid."""
 
     default_error_messages = TextField.default_error_messages
 
@@ -141,7 +142,7 @@ class ParsedField(_ApiField):
 
 
 def shorten_name(name: Any) -> str:
-    """Cut a name from a request to a length that fits in a response."""
+    """Return a name from a request, cut to a length that fits in a response."""
     text = str(name)
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
 
@@ -151,7 +152,8 @@ _get_instance = cache(lambda schema: schema())
 
 
 def load(schema: type[Schema], data: Any) -> Any:
-    """Load data with a schema, and return the result. Raises Invalid."""
+    """Load data with a schema, and return the result. Raises Invalid if the data does not match the
+    schema."""
     try:
         return _get_instance(schema).load(data)
     except marshmallow.ValidationError as error:
@@ -159,8 +161,9 @@ def load(schema: type[Schema], data: Any) -> Any:
 
 
 def _iterate_problems(messages: Mapping[Any, Any], data: Any, above: str = "") -> Iterator[Problem]:
-    """Yield the problems of given fields in the order of the data, then the problems of missing fields in the
-    order of the schema."""
+    """Yield the problems in error `messages` of marshmallow: first the problems of fields that `data`
+    contains, in the order of `data`, then the problems of missing fields, in the order of the schema. `above`
+    is the path of `data`."""
     # marshmallow finds unknown fields in a set, whose order changes with each process.
     given_fields = list(data) if isinstance(data, Mapping) else []
     positions = {key: position for position, key in enumerate(given_fields)}
@@ -176,7 +179,7 @@ def _iterate_problems(messages: Mapping[Any, Any], data: Any, above: str = "") -
 
 
 def _get_part(data: Any, key: Any) -> Any:
-    """Return the part of the data at a key, or None if the data has no such part."""
+    """Return the part of the data at a key (a name or an index), or None if the data has no such part."""
     if isinstance(data, Mapping):
         return data.get(key)
     is_item = isinstance(data, list) and isinstance(key, int) and key < len(data)

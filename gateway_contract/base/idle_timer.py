@@ -9,8 +9,8 @@ _log = logging.getLogger(__name__)
 
 
 class IdleTimer:
-    """Timer that calls `forget` when `restart` was not called for `seconds`, at the latest after twice this
-    time. Thread-safe."""
+    """Timer that calls `forget` when `restart` was not called for `seconds` seconds. The call of `forget`
+    comes at the latest after twice this time. Thread-safe."""
 
     def __init__(self, seconds: float, forget: Callable[[], None]) -> None:
         self._seconds = seconds

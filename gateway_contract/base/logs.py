@@ -29,13 +29,13 @@ _SECRET_PATTERN = re.compile(
 
 
 def is_secret(key: str) -> bool:
-    """Return True if the key is a word for a secret, or ends in such a word: `radius_secret`,
-    `auth-token`."""
+    """Return True if the key is a word for a secret, or ends with such a word, as `radius_secret` and
+    `auth-token` do."""
     return key.lower().endswith(_SECRET_WORDS)
 
 
 def mask_text(text: str) -> str:
-    """Return the text with a mask in place of each hash, secret and token."""
+    """Return a text in which a mask replaces each hash, secret and token."""
     return _SECRET_PATTERN.sub(MASK, text)
 
 
@@ -66,13 +66,13 @@ Fields = dict[str, Any]
 
 
 def make_extra(**fields: Any) -> dict[str, Fields]:
-    """Return the argument `extra` of a logging call, with fields in addition to the message."""
+    """Return the argument `extra` of a logging call, which adds fields to the message."""
     return {"fields": fields}
 
 
 class LineFormatter(logging.Formatter):
-    """Formatter of log lines. `encode` makes a line from the fields. With `for_journal`, a line begins with
-    its priority."""
+    """Formatter of log lines. `encode` makes a line from the fields of a record. With `for_journal`, each
+    line begins with its priority."""
 
     def __init__(self, encode: Callable[[Fields], str], *, for_journal: bool = False) -> None:
         super().__init__()
@@ -100,8 +100,8 @@ class LineFormatter(logging.Formatter):
 
 
 def format_key_value(fields: Fields) -> str:
-    """Return the line `name=value` for all fields: `-` for None, and quotes around a value that is not a
-    plain word."""
+    """Return a line with `name=value` for each field. The value is `-` for None, and in quotes unless the
+    value is a plain word."""
     return " ".join([f"{name}={_format_value(value)}" for name, value in fields.items()])
 
 
@@ -112,8 +112,9 @@ FORMATS: dict[str, Callable[[Fields], str]] = {
 
 
 def install(format: str, *loggers: logging.Logger) -> None:
-    """Make the root logger and the given loggers write lines in one of `FORMATS`. The given loggers must have
-    handlers. The root logger also logs warnings, and exceptions that end a thread or the process."""
+    """Make the root logger and the given `loggers` write lines in `format`, which must be one of `FORMATS`.
+    The given loggers must already have handlers. The root logger also logs Python warnings, and exceptions
+    that end a thread or the process."""
     root = logging.getLogger()
     if not root.handlers:
         root.addHandler(logging.StreamHandler())
@@ -161,7 +162,7 @@ def _clip(value: Any) -> Any:
 
 
 def _escape_surrogates(text: str) -> str:
-    """Escape lone surrogates, which most JSON parsers reject."""
+    """Return a text with its lone surrogates escaped, because most JSON parsers reject lone surrogates."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -26,7 +26,7 @@ def encode_cursor(position: Any) -> str:
 
 
 def decode_cursor(cursor: str, type: type[T]) -> T:
-    """Return the sort position in a cursor. Raises ValueError."""
+    """Return the sort position in a cursor. Raises ValueError if the cursor is not valid."""
     try:
         data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         return msgspec.json.decode(data, type=type)
@@ -35,7 +35,8 @@ def decode_cursor(cursor: str, type: type[T]) -> T:
 
 
 def decode_numeric_cursor(cursor: str, count: int) -> Sequence[int]:
-    """Return the sort position in a cursor, which must have `count` numbers. Raises Invalid."""
+    """Return the sort position in a cursor, which must consist of `count` numbers. Raises Invalid if the
+    cursor is not valid."""
     try:
         position = decode_cursor(cursor, list[int])
         if len(position) != count or not all(0 <= number < 1 << 63 for number in position):

@@ -33,8 +33,8 @@ class ThreadPool(Protocol):
 
 
 def run_on_thread(pool: ThreadPool, function: Callable[..., T], *arguments: Any) -> T:
-    """Run a function that blocks on a thread of the pool, and return its result. Raises the exceptions of the
-    function."""
+    """Run a blocking function on a thread of the pool, and return its result. Raises the exception of the
+    function if the function fails."""
     # gevent prints each exception that leaves a function on a thread.
     outcome: T | Exception = pool.apply(_catch_exception, (function, *arguments))
     if isinstance(outcome, Exception):
@@ -50,8 +50,8 @@ def _catch_exception(function: Callable[..., T], *arguments: Any) -> T | Excepti
 
 
 def wait_for_signal(signals: Collection[signal.Signals], seconds: float) -> bool:
-    """Wait for one of these signals, which must be blocked. Return True as soon as a signal arrives, False
-    after this number of seconds."""
+    """Wait for one of these signals, which must be blocked. Return True as soon as a signal arrives, or False
+    if no signal arrives within `seconds` seconds."""
     received = signal.sigtimedwait(signals, seconds)
     # If the process was stopped (SIGSTOP) and continues after these seconds, Python 3.11 returns an empty
     # record.
@@ -59,15 +59,16 @@ def wait_for_signal(signals: Collection[signal.Signals], seconds: float) -> bool
 
 
 def freeze_loaded_objects() -> None:
-    """Exempt all existing objects from garbage collection permanently: collections and the end of the process
-    then take less time. An object that must be closed at the end, such as a database, must not exist yet."""
+    """Exempt all existing objects from garbage collection permanently, so that collections and the end of the
+    process take less time. An object that must be closed at the end of the process, such as a database, must
+    not exist yet."""
     gc.freeze()
 
 
 def return_large_objects() -> None:
-    """Make malloc return the memory of an object of 128 KiB or more to the kernel when the object is freed
-    (mallopt(3)). By default, glibc raises this size up to 32 MiB: the parts of a long list then leave holes
-    between small objects, and the process keeps twice the memory that it needs."""
+    """Make malloc return the memory of each object of at least 128 KiB to the kernel when the object is freed
+    (mallopt(3)). By default, glibc raises this threshold up to 32 MiB: the parts of a long list then leave
+    holes between small objects, and the process keeps twice the memory that it needs."""
     libc = ctypes.CDLL(None)
     if not (
         libc.mallopt(_M_MMAP_THRESHOLD, 128 << 10)
@@ -85,9 +86,9 @@ def raise_descriptor_limit() -> None:
 
 
 def compute_max_clients(max_count: int) -> int:
-    """Return the number of clients of one kind that the limit of file descriptors allows (getrlimit(2)), at
-    most `max_count`. The two kinds are clients of requests and clients of event streams. A worker inherits
-    open descriptors."""
+    """Return the maximum number of clients of one kind, as far as the limit of file descriptors allows
+    (getrlimit(2)), but at most `max_count`. There are two kinds: clients of requests and clients of event
+    streams."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # One of the open descriptors is for this folder.
     open_count = len(list(Path("/proc/self/fd").iterdir())) - 1
@@ -95,14 +96,15 @@ def compute_max_clients(max_count: int) -> int:
 
 
 def notify(address: str, state: bytes = b"READY=1") -> None:
-    """Send readiness, or another state, to the systemd socket that `NOTIFY_SOCKET` names. Raises OSError."""
+    """Send the readiness of the service, or another `state`, to the systemd socket `address`, which is the
+    value of NOTIFY_SOCKET. Raises OSError if the socket cannot be reached."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as systemd:
         systemd.sendto(state, f"\0{address[1:]}" if address.startswith("@") else address)
 
 
 class Watchdog:
-    """Watchdog of systemd, to which a loop of this process reports that it runs. systemd ends and restarts a
-    process that does not report for the unit's `WatchdogSec` (sd_watchdog_enabled(3))."""
+    """Watchdog of systemd, to which a loop of this process reports that the loop is running. systemd restarts
+    a process that does not report for the `WatchdogSec` of its unit (sd_watchdog_enabled(3))."""
 
     def __init__(self, address: str, limit: float) -> None:
         self._address = address
@@ -112,7 +114,8 @@ class Watchdog:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Watchdog | None":
-        """Return the watchdog of the environment, or None if systemd expects no reports from this process."""
+        """Return the watchdog that the environment variables describe, or None if systemd expects no reports
+        from this process."""
         address, limit = environment.get("NOTIFY_SOCKET"), environment.get("WATCHDOG_USEC", "")
         if address is None or not limit.isdecimal():
             return None
@@ -121,8 +124,8 @@ class Watchdog:
         return cls(address, int(limit) / 1e6)
 
     def beat(self) -> None:
-        """Report to systemd, at most once in `pause` seconds. The loop must call this method in each
-        round."""
+        """Report to systemd that the loop is running, at most once in `pause` seconds. The loop must call
+        this method in each round."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -134,24 +137,23 @@ class Watchdog:
 
 
 class Readiness:
-    """Report to systemd that the service is ready, sent when the first worker serves requests. The arbiter
-    sends the report, because systemd ignores the children of the arbiter. gunicorn's own report comes too
-    early, when the arbiter only listens."""
+    """Report to systemd that the service is ready, which is sent when the first worker serves requests. The
+    arbiter of gunicorn sends the report, because systemd ignores reports of its children. gunicorn's own
+    report would come too early, when the arbiter only listens."""
 
     def __init__(self) -> None:
         self._serving: int | None = None
 
     def take_over(self) -> None:
-        """Take over the report from gunicorn. Must be called before the first fork, and before gunicorn reads
-        `NOTIFY_SOCKET`."""
+        """Replace the report of gunicorn by the report of this class. Must be called before the first fork,
+        and before gunicorn reads `NOTIFY_SOCKET`."""
         address = os.environ.pop("NOTIFY_SOCKET", None)
         if address is not None:
             self._serving = os.eventfd(0)
             threading.Thread(target=self._report, args=(address, self._serving), daemon=True).start()
 
     def report_serving(self) -> None:
-        """Report to the arbiter that a worker serves requests. Only the first call of a worker has an
-        effect."""
+        """Tell the arbiter that a worker serves requests. Only the first call in a worker has an effect."""
         if self._serving is not None:
             os.eventfd_write(self._serving, 1)
             self._serving = None

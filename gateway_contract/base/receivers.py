@@ -1,6 +1,7 @@
 """Receivers of webhooks: the accepted URLs, the denied addresses, and the secrets that sign messages.
 
-An address is checked again at each connection, because a name can resolve to another address later.
+The address of a receiver is checked again at each connection, because a host name can resolve to another
+address later.
 """
 
 import base64
@@ -45,8 +46,9 @@ def _extract_ipv4(address: Address) -> Address:
 
 
 def check_address(address: Address, denied: Iterable[str] = ()) -> None:
-    """Check that messages may be delivered to an address. `denied` has networks in CIDR notation, in addition
-    to the networks that are always denied. Raises Denied."""
+    """Check that messages may be delivered to an address. `denied` contains networks in CIDR notation, in
+    addition to the networks that are always denied. Raises Denied if the address is in one of these
+    networks."""
     plain = _extract_ipv4(address)
     if any(plain in network or address in network for network in _ALWAYS_DENIED):
         raise Denied(f"{address} is no address to deliver to")
@@ -55,8 +57,8 @@ def check_address(address: Address, denied: Iterable[str] = ()) -> None:
 
 
 def parse_literal(host: str) -> Address | None:
-    """Return the IP address in the host of a URL, in any spelling that the system accepts, or None for a
-    name."""
+    """Return the IP address in the host of a URL, in any spelling that the system accepts. Return None if the
+    host is a name."""
     try:
         return ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -80,8 +82,8 @@ _BRACKETS_RULE = "must have an IPv6 address in brackets, and nothing else"
 
 
 def check_url(text: str) -> str:
-    """Check the URL of a receiver, and return the URL. Raises ValueError with the broken rule. A host name is
-    resolved at each connection; only its form is checked here."""
+    """Check the URL of a receiver, and return the URL. Only the form of a host name is checked: the name is
+    resolved at each connection. Raises ValueError with the broken rule if the URL is not valid."""
     if len(text) > MAX_URL_LENGTH:
         raise ValueError(f"must have at most {MAX_URL_LENGTH} characters")
     # Browsers read a backslash as a slash, libraries do not: they would disagree about the host.
@@ -152,13 +154,15 @@ def _check_url_address(address: Address) -> None:
 
 
 def check_secret(text: str) -> str:
-    """Check the secret of a receiver, and return the secret. Raises ValueError with the broken rule."""
+    """Check the secret of a receiver, and return the secret. Raises ValueError with the broken rule if the
+    secret is not valid."""
     decode_secret(text)
     return text
 
 
 def decode_secret(secret: str) -> bytes:
-    """Return the key that a secret encodes. Raises ValueError with the broken rule."""
+    """Return the key that a secret encodes. Raises ValueError with the broken rule if the secret is not
+    valid."""
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except ValueError:

@@ -6,8 +6,8 @@ T = TypeVar("T")
 
 
 class Ring(Generic[T]):
-    """Ring buffer of at most `size` items. The first item gets the number after `newest`. For one thread at a
-    time."""
+    """Ring buffer of at most `size` items. The first added item gets the number `newest` + 1. Only one thread
+    at a time may use the object."""
 
     def __init__(self, size: int, newest: int = 0) -> None:
         self._size = size
@@ -31,8 +31,8 @@ class Ring(Generic[T]):
             self._items.append(item)
 
     def after(self, number: int, limit: int) -> list[T] | None:
-        """Return at most `limit` items that follow the item `number`. Return None if some of these items are
-        no longer in the ring, or if no item has this number yet."""
+        """Return at most `limit` items that follow the item with this number. Return None if some of these
+        items are no longer in the ring, or if no item has this number yet."""
         if not self.oldest - 1 <= number <= self.newest:
             return None
         last = min(self.newest, number + limit)

@@ -1,7 +1,7 @@
 """Search texts and their meanings, for the list of sessions, the history and the failed sign-ons.
 
-A text may have several meanings, and finds the records that match any of these meanings. A prefix, `id:`,
-`user:`, `ip:` or `mac:`, selects one meaning.
+A search text may have several meanings, and finds the records that match any of these meanings. A prefix
+(`id:`, `user:`, `ip:` or `mac:`) selects one meaning.
 """
 
 import re
@@ -36,7 +36,8 @@ class Kind(StrEnum):
 
 
 class SearchText(NamedTuple):
-    """Meanings of a search text, case-folded. A field is None if the text does not have this meaning."""
+    """Meanings of a search text, case-folded. The field of a meaning is None if the text does not have this
+    meaning."""
 
     #: A part of a username.
     name: str | None = None
@@ -55,7 +56,8 @@ class SearchText(NamedTuple):
 
 
 def split_prefix(text: str) -> tuple[Kind | None, str]:
-    """Return the prefix of a search text, or None without a prefix, and the rest of the text."""
+    """Return the prefix of a search text and the rest of the text. Without a known prefix, return None and
+    the whole text."""
     prefix, colon, rest = text.partition(":")
     kind = next((each for each in Kind if colon and each == prefix), None)
     return kind, text if kind is None else rest
@@ -93,8 +95,8 @@ def _parse_id(text: str) -> int | None:
 
 
 def _parse_mac_part(text: str) -> str | None:
-    """Return a part of a MAC address, with colons or as bare digits; None for any other text. The text is in
-    lower case."""
+    """Return a part of a MAC address, with colons or as bare digits. Return None if the text is not such a
+    part. The text must be in lower case."""
     if _BARE_DIGITS_PATTERN.fullmatch(text):
         return text
     if (
@@ -111,9 +113,9 @@ def _parse_mac_part(text: str) -> str | None:
 
 
 def _parse_ipv4_network(text: str) -> tuple[int, int] | None:
-    """Return the first and the last address of an IPv4 network: an address, a prefix, or the first parts of
-    an address, such as `100.64.3`. None for any other text, and for a number alone: thousands of addresses
-    begin with 100."""
+    """Return the first and the last address of an IPv4 network. The text is an address, a prefix, or the
+    first parts of an address, such as `100.64.3`. Return None for any other text, and for a single number:
+    thousands of addresses begin with 100."""
     octets = text.rstrip(".").split(".")
     if "." in text and "/" not in text and len(octets) < _OCTET_COUNT:
         text = f"{'.'.join(octets)}{'.0' * (_OCTET_COUNT - len(octets))}/{8 * len(octets)}"
@@ -125,8 +127,8 @@ def _parse_ipv4_network(text: str) -> tuple[int, int] | None:
 
 
 def _parse_ipv6_network(text: str) -> int | None:
-    """Return the number of an IPv6 network: an address, a prefix, or the first groups of an address, such as
-    `2001:db8:0:6`. None for any other text."""
+    """Return the number of an IPv6 network. The text is an address, a prefix, or the first groups of an
+    address, such as `2001:db8:0:6`. Return None for any other text."""
     if ":" not in text:
         return None
     groups = text.rstrip(":").split(":")

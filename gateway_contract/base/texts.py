@@ -17,7 +17,8 @@ _ID_PATTERN = re.compile("[1-9][0-9]{0,18}", re.ASCII)
 
 
 def parse_numeric_id(text: str) -> int:
-    """Return the id of a session or job, from 1 to `MAX_ID`. Raises ValueError with the rule."""
+    """Return the id of a session or job, from 1 to `MAX_ID`. Raises ValueError with the rule if the text is
+    not such an id."""
     if not _ID_PATTERN.fullmatch(text) or int(text) > MAX_ID:
         raise ValueError(f"must be an integer from 1 to {MAX_ID}")
     return int(text)
@@ -36,15 +37,16 @@ ADDRESS_PATTERN = rf"^({_OCTET_PATTERN}(\.{_OCTET_PATTERN}){{3}}|[0-9A-Fa-f.]*:[
 
 
 def parse_mac(text: str) -> str:
-    """Return a MAC address in lower case, with colons. Raises ValueError with the rule."""
+    """Return a MAC address in lower case, with colons. Raises ValueError with the rule if the text is not a
+    MAC address."""
     if not re.fullmatch(MAC_PATTERN, text):
         raise ValueError("must be a MAC address, such as 02:00:00:00:00:06 or 0200.0000.0006")
     return bytes.fromhex(re.sub("[^0-9A-Fa-f]", "", text)).hex(":")
 
 
 def parse_ip(text: str) -> str:
-    """Return an IPv4 address, or an IPv6 address without a zone in its shortest form (RFC 5952). Raises
-    ValueError with the rule."""
+    """Return an IPv4 address, or the shortest form of an IPv6 address (RFC 5952). Raises ValueError with the
+    rule if the text is not an address, or has an IPv6 zone."""
     try:
         parsed = ipaddress.ip_address(text)
         if isinstance(parsed, IPv6Address) and parsed.scope_id is not None:
@@ -55,9 +57,9 @@ def parse_ip(text: str) -> str:
 
 
 def identify_client(address: str) -> str:
-    """Return the IPv4 address of a client, or its IPv6 network of 64 bits: the client can choose any address
-    of that network (RFC 4291 section 2.5.4). Other texts, such as the peer of a Unix socket, are returned as
-    they are."""
+    """Return the address of a client as the key for limits. For an IPv4 address, return the address. For an
+    IPv6 address, return its network of 64 bits, because the client can choose any address of this network
+    (RFC 4291 section 2.5.4). Return any other text unchanged, such as the peer of a Unix socket."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -92,7 +94,7 @@ RATE_UNITS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/
 
 def parse_rate(text: str, min_bps: int = MIN_BPS) -> int:
     """Return a rate in bit/s, rounded down. The rate must be from `min_bps` to `MAX_BPS`. Raises ValueError
-    with the rule."""
+    with the rule if the text is not such a rate."""
     match = _RATE_PATTERN.fullmatch(text) if len(text) <= LONGEST_RATE else None
     if match is None:
         raise ValueError("must be a number and a unit, such as 50mbit")
@@ -111,7 +113,8 @@ def parse_rate(text: str, min_bps: int = MIN_BPS) -> int:
 
 
 def explain_minimum(bps: int, min_bps: int = MIN_BPS) -> str:
-    """Return the rule that a rate below the minimum `min_bps` breaks. Both rates are in bits per second."""
+    """Return the rule that the rate `bps` breaks, because it is below the minimum `min_bps`. Both rates are
+    in bits per second."""
     return f"must be at least {format_rate(min_bps)}, not {format_rate(bps)}: is the unit missing?"
 
 
@@ -121,7 +124,8 @@ def has_unit(text: str) -> bool:
 
 
 def format_rate(bps: int) -> str:
-    """Return the exact rate in the largest unit that it reaches: `1.5 Mbit/s`, `64 kbit/s`."""
+    """Return the exact rate in the largest unit of which the rate has at least one: `1.5 Mbit/s`, `64
+    kbit/s`."""
     factor, unit = next(pair for pair in RATE_UNITS if bps >= pair[0] or pair[0] == 1)
     whole, rest = divmod(bps, factor)
     fraction = str(factor + rest)[1:].rstrip("0")
@@ -145,14 +149,14 @@ _SHOWN_TIME_PATTERN = re.compile(
 
 
 def is_number(text: str) -> bool:
-    """Return True if a text is a number. As a time, a number can only be epoch seconds."""
+    """Return True if a text is a number. A time that is a number can only be epoch seconds."""
     return _EPOCH_PATTERN.fullmatch(text) is not None
 
 
 def parse_time(text: str, now: float, ahead: float = DAY) -> float:
-    """Convert a text to epoch seconds. The text is epoch seconds, an ISO 8601 time with its offset, or a time
-    of the live page. A number must be from 2000-01-01 to `ahead` seconds after `now`. Raises ValueError with
-    the rule."""
+    """Convert a text to epoch seconds. The text is a number of epoch seconds, an ISO 8601 time with its
+    offset, or a time in the format of the live page. A number must be from 2000-01-01 to `ahead` seconds
+    after `now`. Raises ValueError with the rule if the text is not such a time."""
     if is_number(text):
         at, latest = float(text), now + ahead
         if not _MIN_EPOCH_SECONDS <= at <= latest:
@@ -172,14 +176,15 @@ def parse_time(text: str, now: float, ahead: float = DAY) -> float:
 def _parse_page_time(
     day: str, rest: str, sign: str | None, hours: str | None, minutes: str | None
 ) -> datetime:
-    """Convert a time of the live page. Raises ValueError for a date that does not exist."""
+    """Convert the parts of a time in the format of the live page. Raises ValueError if the date does not
+    exist."""
     offset = f"{sign or '+'}{int(hours or 0):02}{minutes or '00'}"
     return datetime.strptime(f"{day}{rest} {offset}", "%d %b %Y, %H:%M:%S %z")
 
 
 def parse_past_time(text: str, now: float) -> float:
     """Convert the text of a time that must not be after `now` to epoch seconds. Raises ValueError with the
-    rule."""
+    rule if the text is not such a time."""
     at = parse_time(text, now)
     if at > now:
         raise ValueError(f"must not be in the future: it is {format_utc(now)} now")
@@ -187,8 +192,8 @@ def parse_past_time(text: str, now: float) -> float:
 
 
 def _guess_meaning(text: str, at: float, latest: float) -> str:
-    """Return the end of an error message about a number that is not epoch seconds: the probable meaning of
-    the number; empty if unknown."""
+    """Return the end of an error message about a number that is not epoch seconds: a question with the
+    probable meaning of the number. Return an empty text if no meaning is probable."""
     for parts, name in _SUBSECOND_UNITS:
         if _MIN_EPOCH_SECONDS <= at / parts <= latest:
             return f": {name}?"
@@ -211,8 +216,8 @@ _SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600, "d": DAY}
 
 
 def parse_duration(text: str) -> int:
-    """Return the seconds of a duration such as `90s`, `30m`, `1h` or `2d`, or of a duration as the gateway
-    displays it. Raises ValueError with the rule."""
+    """Return the seconds of a duration such as `90s`, `30m`, `1h` or `2d`, or of a duration in a format that
+    the gateway displays. Raises ValueError with the rule if the text is not a duration."""
     match = _DURATION_PATTERN.fullmatch(text) or _CLOCK_DURATION_PATTERN.fullmatch(text)
     if match is None or not text:
         raise ValueError("must be a number with s, m, h or d, such as 1h")
@@ -246,7 +251,7 @@ _SEGMENT_PATTERN = re.compile(rf'(?P<name>{NAME})|(?P<index>{INDEX})|"(?P<quoted
 
 @dataclass(frozen=True)
 class PathSegment:
-    """Segment of a path: a name, a key, or the `index` of an item."""
+    """Segment of a path: the name of a member, the key of a list item, or the `index` of a list item."""
 
     text: str
     index: int | None = None
@@ -261,7 +266,8 @@ Segments = tuple[PathSegment, ...]
 
 
 def parse_path(text: str) -> Segments:
-    """Return the segments of a path, at least one. Raises ValueError with the rule."""
+    """Return the segments of a path, at least one. Raises ValueError with the rule if the text is not a
+    path."""
     if len(text) > LONGEST_PATH:
         raise ValueError(f"must have at most {LONGEST_PATH} characters")
     segments, position = [], 0
@@ -280,20 +286,21 @@ def parse_path(text: str) -> Segments:
 
 
 def format_path(segments: Iterable[PathSegment]) -> str:
-    """Return the path of segments, as `parse_path` reads it."""
+    """Return the text of a path with these segments, which `parse_path` converts back."""
     return ".".join(map(str, segments))
 
 
 def join_names(names: Sequence[str], max_names: int, between: str = ", ") -> str:
-    """Join at most `max_names` names for a sentence, and add the number of the remaining names: `ppp0, ppp1
-    and 7 more`."""
+    """Return a text with at most `max_names` names, and the number of the remaining names: `ppp0, ppp1 and 7
+    more`."""
     more = f" and {len(names) - max_names} more" if len(names) > max_names else ""
     return between.join(names[:max_names]) + more
 
 
 def shorten_json(value: Any, text: str, max_length: int) -> Any:
-    """Return a JSON value; if its `text` has more than `max_length` characters, return an object with the
-    beginning of the text instead. The audit log stores values in this form."""
+    """Return a JSON value in the form that the audit log stores. `text` is the JSON of the value. If `text`
+    has more than `max_length` characters, return an object with the beginning of `text`. Otherwise, return
+    the value unchanged."""
     if len(text) <= max_length:
         return value
     return {"cut": True, "characters": len(text), "beginning": text[: max_length // 2]}

@@ -11,7 +11,7 @@ _MAX_REMEMBERED_CLIENTS = 1024
 
 
 def give_way() -> None:
-    """Let other greenlets run, including those whose sockets have become ready."""
+    """Let other greenlets run, including greenlets whose sockets have become ready."""
     # gevent's `sleep(0)` would switch only to greenlets that are ready, and not poll the sockets.
     time.sleep(1e-9)
 
@@ -19,11 +19,13 @@ def give_way() -> None:
 class FairQueue:
     """Queue in which each client, a user or an address, gets a fair share of turns.
 
-    The queue has `max_places` places, and at most `max_places_per_client` places for one client; a running
+    The queue has `max_places` places, and at most `max_places_per_client` places for one client. A running
     turn keeps its place. At most `max_running_turns` turns run at the same time, each for another client. The
-    next turn goes to the client whose last turn ended longest ago. When the queue is full, a new client takes
-    the newest place of the client that has the most places; among several such clients, of the client with
-    the latest turn. `make_full_error` makes the error for a client that gets no turn.
+    next turn goes to the client whose last turn ended longest ago.
+
+    When the queue is full, a new client takes a place from the client that has the most places: the newest
+    place of this client. If several clients have the most places, the client with the latest turn loses the
+    place. `make_full_error` makes the error for a client that gets no turn.
     """
 
     def __init__(
@@ -47,8 +49,8 @@ class FairQueue:
 
     @contextmanager
     def turn(self, client: str, timeout: float | None = None) -> Iterator[None]:
-        """Wait for a turn, at most `timeout` seconds. The turn lasts until the end of the block. Raises the
-        error of `make_full_error` if the queue is full, or after the timeout."""
+        """Wait for a turn of the client, at most `timeout` seconds. The turn lasts until the end of the with
+        block. Raises the result of `make_full_error` if the queue is full, or after the timeout."""
         place = object()
         with self._condition:
             self._make_room(client)

@@ -16,7 +16,7 @@ CONFIGURATION = Path("/var/lib/gateway-core/configuration")
 
 @dataclass(frozen=True)
 class Variable:
-    """Environment variable: its name, its default, which may be empty, and its meaning in sentences."""
+    """Environment variable: its name, its default (which may be empty), and a description."""
 
     name: str
     default: str
@@ -106,19 +106,21 @@ class BadSetting(GatewayApiError):
 
 
 def log_format(environment: Mapping[str, str]) -> str:
-    """Return the format of log lines, one of `FORMATS`. Raises BadSetting."""
+    """Return the format of log lines, one of `FORMATS`. Raises BadSetting if the variable has another
+    value."""
     return choice(environment, "GATEWAY_API_LOG_FORMAT", *FORMATS)
 
 
 def log_level(environment: Mapping[str, str]) -> int:
-    """Return the lowest level that is logged, one of `logging`. Raises BadSetting."""
+    """Return the lowest level that is logged, as a number of the module logging. Raises BadSetting if the
+    variable has an unknown level."""
     chosen = choice(environment, "GATEWAY_API_LOG_LEVEL", "debug", "info", "warning", "error")
     return logging.getLevelNamesMapping()[chosen.upper()]
 
 
 def read_log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting | None]:
-    """Return the format and the level of the log, and None. After a bad value, return the default format, the
-    default level and the error: the report of the error needs a format."""
+    """Return the format and the level of the log, and None. If a variable has a bad value, return the default
+    format, the default level and the error, so that the error can be logged."""
     try:
         return log_format(environment), log_level(environment), None
     except BadSetting as error:
@@ -126,7 +128,8 @@ def read_log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting
 
 
 def choice(environment: Mapping[str, str], variable: str, *choices: str) -> str:
-    """Return the value of a variable that must be one of `choices`. Raises BadSetting."""
+    """Return the value of a variable that must be one of `choices`. Raises BadSetting if the variable has
+    another value."""
     chosen = value(environment, variable)
     if chosen not in choices:
         raise BadSetting(f"{variable} must be {' or '.join(choices)}, not {chosen!r}")

@@ -1,7 +1,8 @@
 """Names of VLAN devices on a trunk, with at most 15 characters (IFNAMSIZ of Linux is 16 with a NUL).
 
-The name of a device is the name of its trunk and its VLAN tags, the outer tag first: `trunk0.50.7`. If such a
-name is too long, the end of the trunk's name replaces the whole: `np1s0.4094.4094` is on `enp1s0`.
+The name of a VLAN device is the name of its trunk and the VLAN tags, the outer tag first: `trunk0.50.7`. If
+this name would be too long, only the end of the trunk's name is used: `np1s0.4094.4094` is a device on
+`enp1s0`.
 """
 
 import re
@@ -13,8 +14,8 @@ _SHORT_NAME_LENGTH = 5
 
 
 def short_name(trunk: str) -> str:
-    """Return the end of a trunk's name, which replaces a name that is too long: up to five characters,
-    beginning with a letter or a digit if there is one."""
+    """Return the end of a trunk's name, which is used if the name of a VLAN device would be too long. The end
+    has at most five characters, and begins with a letter or a digit if possible."""
     suffix = trunk[-_SHORT_NAME_LENGTH:]
     return trunk if len(trunk) <= _SHORT_NAME_LENGTH else re.sub(r"\A[^A-Za-z0-9]+(?=.)", "", suffix)
 
@@ -25,15 +26,15 @@ def make_vlan_name(trunk: str, *tags: int) -> str:
 
 
 def make_outer_name(trunk: str, tag: int) -> str:
-    """Return the name of the device that carries the VLANs with this outer tag. The name has a hyphen: a
-    service for `trunk.*` must not serve this device, and `trunk.TAG` is the name of the VLAN with a single
-    tag."""
+    """Return the name of the device that carries the VLANs with this outer tag. The name has a hyphen instead
+    of a dot: a service that serves `trunk.*` must not serve this device, and `trunk.TAG` is the name of the
+    VLAN with a single tag."""
     return _fit_name(trunk, f"-{tag}")
 
 
 def list_name_prefixes(trunk: str, longest: Sequence[Sequence[int]]) -> Iterator[str]:
-    """Yield the name prefixes of the VLAN devices of a trunk: the part before the first tag. `longest` has
-    the largest tags of each kind of VLAN."""
+    """Yield the name prefixes of the VLAN devices of a trunk: the parts before the first tag. `longest`
+    contains the largest tags of each kind of VLAN."""
     yield trunk
     if any(needs_short_name(trunk, tags) for tags in longest):
         yield short_name(trunk)

@@ -1,11 +1,11 @@
 """Batches of reads, as in a DataLoader: one exchange with two reads costs far less than two exchanges.
 
-The first read of a batch lets other greenlets run, and the reads of their requests join the batch. When no
-further read joins, the batch is sent in one exchange. Equal calls are sent once.
+The first read of a batch lets other greenlets run, and their reads join the batch. When no further read
+joins, the batch is sent in one exchange. Equal calls are sent once.
 
 A read waits for its batch for at most half a second, and for at most half of the time until its own deadline.
-If the batch fails or takes longer, the read is sent alone in the remaining time: a fault of another read
-costs time, but no reply.
+If the batch fails or takes longer, the read is sent alone in the remaining time: a fault of another read in
+the batch costs time, but no reply.
 """
 
 import logging
@@ -38,15 +38,17 @@ class _Batch:
 
 
 class Batches:
-    """Batches of the reads of one client. `exchange` sends calls, each encoded as a message, and returns
-    their replies. It takes the deadline in monotonic seconds, and raises OSError and GatewayApiError."""
+    """Batches of the reads of one client. `exchange` sends calls, each encoded as a message, until a deadline
+    in monotonic seconds, and returns their replies. `exchange` raises OSError or GatewayApiError if the
+    exchange fails."""
 
     def __init__(self, exchange: Callable[[Sequence[bytes], float], list[Reply]]) -> None:
         self._exchange = exchange
         self._open: _Batch | None = None
 
     def replies(self, calls: Sequence[bytes], deadline: float) -> list[Reply]:
-        """Return the replies to the calls of one read. Raises whatever the read's own exchange raises."""
+        """Return the replies to the calls of one read. If the batch of the read fails, the read is sent
+        alone. Raises the error of `exchange` if this exchange fails, too."""
         length = sum(map(len, calls))
         if length > MAX_BYTES:
             return self._exchange(calls, deadline)

@@ -49,8 +49,8 @@ _QUEUE_PAUSE_SECONDS = 0.02
 
 
 class Unreachable(GatewayApiError):
-    """Error of a call without a reply: no process or an untrusted process listens, or the peer hung up, sent
-    an invalid message or was too late."""
+    """Error of a call without a reply. Either no process or an untrusted process listens, or the peer hung
+    up, sent an invalid message, or was too late."""
 
 
 class Busy(Unreachable):
@@ -59,7 +59,8 @@ class Busy(Unreachable):
 
 
 class NotSent(Unreachable):
-    """Error of a call that the peer did not receive completely, so the peer cannot have acted on the call."""
+    """Error of a call that the peer did not receive completely, so that the peer cannot have acted on the
+    call."""
 
 
 class NoSocket(NotSent):
@@ -67,20 +68,21 @@ class NoSocket(NotSent):
 
 
 class TooLarge(Unreachable):
-    """Error of a call that is longer than a peer accepts, and was not sent."""
+    """Error of a call that was not sent, because the call is longer than a peer accepts."""
 
 
 def join_group_of(path: Path) -> None:
     """Join the group of the socket if the user is root, so that a command of root can call a service of
-    another user. The process then trusts a peer of that group. Raises OSError."""
+    another user. This process then trusts a peer of that group. Raises OSError if the group cannot be
+    joined."""
     if os.geteuid() == 0 and path.exists():
         os.setegid(path.stat().st_gid)
 
 
 class Client:
     """Client of the service at a Unix socket. `timeout` is the limit of a call in seconds, including the wait
-    for one of the `connections`. With `batches`, several reads that the peer answers at once share an
-    exchange."""
+    for one of the `connections`, which is the maximum number of connections. With `batches`, several reads
+    that the peer answers at once share an exchange."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class Client:
 
     def call(self, method: str, parameters: Any = None, *, timeout: float | None = None) -> msgspec.Raw:
         """Call a method, and return the parameters of its reply. `parameters` is a msgspec struct or a dict.
-        Raises Unreachable and ErrorReply."""
+        Raises ErrorReply if the reply is an error, and Unreachable if there is no reply."""
         (reply,) = self.exchange((method, parameters), timeout=timeout)
         return reply.result()
 
@@ -111,13 +113,13 @@ class Client:
         at_once: bool = False,
         timeout: float | None = None,
     ) -> list[Reply]:
-        """Send calls in one exchange, and return their replies. A call is a method and its parameters. With
-        `more`, the last call may have several replies.
+        """Send calls in one exchange, and return their replies. A call is a pair of a method and its
+        parameters. With `more`, the last call may have several replies.
 
-        Several calls must be reads, because the client may send them twice: the first message may have
-        reached the peer before the connection broke. Calls with `at_once` must also be reads: they may share
-        the exchange of other reads, and are sent again if that exchange fails. Raises Unreachable or its
-        subclass Busy.
+        Several calls in one exchange must be reads, because the client may send them twice: the peer may have
+        received the first call before the connection broke. Calls with `at_once` must also be reads: they may
+        share the exchange of other reads, and are sent again if that exchange fails. Raises Unreachable, or
+        its subclass Busy, if there is no reply to a call.
         """
         names = " and ".join(method for method, _ in calls)
         last = len(calls) - 1
@@ -138,9 +140,9 @@ class Client:
             ) from error
 
     def stream(self, method: str, parameters: Any, *, silence: float) -> Generator[msgspec.Raw, None, None]:
-        """Call a method that streams, on a separate connection, and yield the parameters of each reply.
-        Raises ErrorReply or Unreachable at the end of the stream, at the latest when no reply has come for
-        `silence` seconds."""
+        """Call a method that streams, on a separate connection, and yield the parameters of each reply. The
+        stream ends with an exception: ErrorReply if the peer sends an error, and Unreachable if the peer ends
+        the stream or sends no reply for `silence` seconds."""
         connection = None
         try:
             deadline = time.monotonic() + self._timeout
@@ -244,8 +246,8 @@ class _Connection:
                 time.sleep(_QUEUE_PAUSE_SECONDS)
 
     def is_quiet(self) -> bool:
-        """Return False if the peer has hung up, or has sent unexpected data, which would be read as the reply
-        to the next call."""
+        """Return True if the connection can be used for another call. Return False if the peer has hung up,
+        or has sent unexpected data, which would be read as the reply to the next call."""
         self._socket.setblocking(False)
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -258,9 +260,9 @@ class _Connection:
     def exchange(
         self, request: bytes, calls: int, more: bool, deadline: float, on_reply: Callable[[], None]
     ) -> list[Reply]:
-        """Send a request that contains `calls` calls, and return the replies. Call `on_reply` when each call
-        has a reply, and at each further reply. Raises TimeoutError only before the first call of
-        `on_reply`."""
+        """Send a request that contains `calls` calls, and return the replies. Call `on_reply` once when every
+        call has a reply, and again at each further reply. With `more`, the last call may have several
+        replies. Raises TimeoutError if the deadline passes before every call has a reply."""
         self.send(request, deadline)
         replies = [self.receive(deadline) for _ in range(calls)]
         on_reply()
@@ -305,7 +307,8 @@ class _Connection:
         return decode_reply(message)
 
     def _read(self, deadline: float) -> tuple[bytes, bool]:
-        """Return the bytes from the peer, and True if the deadline has passed. Raises TimeoutError."""
+        """Return bytes from the peer, and True if the deadline has passed. Raises TimeoutError if no bytes
+        arrive in time."""
         try:
             self._wait_until(deadline)
             return self._receive_bytes(), False

@@ -1,5 +1,5 @@
-"""Dispatcher of varlink calls: finds the method that a call names, and runs its handler. Works on bytes,
-without a socket.
+"""Dispatcher of varlink calls, which finds the method that a call names, and runs the handler of the method.
+The dispatcher works on bytes, without a socket.
 
 A handler raises `ErrorReply` on purpose. Any other exception becomes the interface's `InternalError`, with a
 traceback in the log.
@@ -60,7 +60,7 @@ error InvalidParameter (parameter: string)
 
 @runtime_checkable
 class InParts(Protocol):
-    """Reply that is sent in parts to a call with `more`, and whole to any other call."""
+    """Reply that is sent in several parts if the call has the flag `more`, and as a whole otherwise."""
 
     def parts(self) -> Iterator[Any]:
         """Yield the fields of each part. There is at least one part."""
@@ -75,11 +75,11 @@ class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Handler:
-    """Handler of the calls of one method. The function takes a `parameters`, and returns the fields of the
-    reply as a struct or a dict, or returns InParts.
+    """Handler of the calls of one method. The function `handler` takes an object of the class `parameters`,
+    and returns the fields of the reply as a struct, as a dict, or as InParts.
 
-    A handler that `streams` returns an endless iterator of structs or dicts. A None in this iterator makes
-    the server check the connection. A call without `more` gets the first reply if the handler `replies_once`,
+    A handler that `streams` returns an endless iterator of structs or dicts. If the iterator yields None, the
+    server checks the connection. A call without `more` gets the first reply if the handler `replies_once`,
     and an error otherwise. A handler that `knows_peer` also takes the calling Peer, or None.
     """
 
@@ -93,8 +93,8 @@ class Handler:
 @dataclass(frozen=True)
 class ServedInterface:
     """Interface, with its handlers by the name of the method. `describe` returns the text of the interface
-    file. It is called on request only: few clients need the text, and making the text would delay the start
-    of a core."""
+    file. `describe` is called only on request: few clients need the text, and making the text would delay the
+    start of a core."""
 
     name: str
     methods: Mapping[str, Handler]
@@ -112,7 +112,7 @@ class Identity:
 
 
 def make_parameter_error(name: str) -> ErrorReply:
-    """Return the standard error about a parameter, for a handler to raise."""
+    """Return the standard varlink error that a handler raises if the parameter `name` is not valid."""
     return ErrorReply.of(f"{_SERVICE}.InvalidParameter", parameter=name)
 
 
@@ -136,8 +136,9 @@ class Dispatcher:
         self._interfaces = {interface.name: interface for interface in (own_interface, *interfaces)}
 
     def replies(self, message: bytes, peer: Peer | None = None) -> Generator[bytes, None, None]:
-        """Yield the replies to one call; nothing for a oneway call. An empty reply asks the server to check
-        whether the caller of a stream has hung up. Raises ProtocolError."""
+        """Yield the replies to one call, each as a message. Yield nothing for a oneway call. An empty message
+        asks the server to check whether the caller of a stream has hung up. Raises ProtocolError if `message`
+        is not a valid call."""
         call = decode_call(message)
         for reply in self._replies(call, peer):
             if not call.oneway:

@@ -1,8 +1,8 @@
 """Parts of the varlink protocol that both ends of a connection share: messages as bytes, and the check of the
 peer.
 
-Messages are JSON objects, each followed by a NUL. A buffer takes bytes as they arrive and returns whole
-messages. Source: https://varlink.org, "Protocol".
+Messages are JSON objects, each followed by a NUL. A message buffer takes bytes as they arrive and returns
+whole messages. Source: https://varlink.org, "Protocol".
 """
 
 import errno
@@ -44,9 +44,9 @@ class MessageTooLarge(ProtocolError):
 
 
 class ErrorReply(GatewayApiError):
-    """Error that is the reply to a call. A handler raises this error, and the client raises the error that it
-    received. `name` is the full name, such as `org.varlink.service.MethodNotFound`; `parameters` has the
-    fields of the error."""
+    """Error that is the reply to a call. A handler raises this error, and the client raises this error again
+    when the reply arrives. `name` is the full name of the error, such as
+    `org.varlink.service.MethodNotFound`; `parameters` contains the fields of the error."""
 
     def __init__(self, name: str, parameters: msgspec.Raw = NO_PARAMETERS) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class ErrorReply(GatewayApiError):
 
     @property
     def is_unknown_method(self) -> bool:
-        """True if the service does not have the method."""
+        """True if the error says that the service does not have the method."""
         return self.name in _NO_METHOD_ERRORS
 
 
@@ -75,15 +75,15 @@ class CallMessage(msgspec.Struct, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, omit_defaults=True):
-    """Message of a service, with one reply. `error` is the full name of an error. `continues` announces
-    another reply."""
+    """Message of a service, with one reply. `error` is the full name of an error, or None. If `continues` is
+    True, another reply follows."""
 
     parameters: msgspec.Raw = NO_PARAMETERS
     error: str | None = None
     continues: bool = False
 
     def result(self) -> msgspec.Raw:
-        """Return the parameters. Raises ErrorReply if the reply is an error."""
+        """Return the parameters of the reply. Raises ErrorReply if the reply is an error."""
         if self.error is not None:
             raise ErrorReply(self.error, self.parameters)
         return self.parameters
@@ -103,7 +103,7 @@ def encode(message: CallMessage | Reply) -> bytes:
 
 
 def decode_call(message: bytes) -> CallMessage:
-    """Decode a message to the call in it. Raises ProtocolError."""
+    """Decode a message of a client to a call. Raises ProtocolError if the message is not a valid call."""
     call = _decode(_call_decoder, message)
     if _starts_with(call.parameters, b"n"):
         call.parameters = NO_PARAMETERS
@@ -111,8 +111,8 @@ def decode_call(message: bytes) -> CallMessage:
 
 
 def decode_reply(message: bytes) -> Reply:
-    """Decode a message to the reply in it. Raises ProtocolError, also for parameters that are not a JSON
-    object in UTF-8, because HTTP clients get the parameters unchanged."""
+    """Decode a message of a service to a reply. Raises ProtocolError if the message is not a valid reply. The
+    parameters must be a JSON object in UTF-8, because HTTP clients get the parameters unchanged."""
     reply = _decode(_reply_decoder, message)
     if _starts_with(reply.parameters, b"n"):
         reply.parameters = NO_PARAMETERS
@@ -156,7 +156,7 @@ class MessageBuffer:
 
     def next_message(self) -> bytes | None:
         """Return the next whole message without its NUL, or None if no whole message has arrived yet. Raises
-        MessageTooLarge."""
+        MessageTooLarge if the message is longer than `max_bytes`."""
         end = self._buffer.find(0, self._search_position)
         size = len(self._buffer) if end < 0 else end
         if size > self._max_bytes:
@@ -171,12 +171,13 @@ class MessageBuffer:
 
 
 class UntrustedPeer(GatewayApiError):
-    """Error of a peer that is not trusted: a process neither of root nor of our own user, and not in our own
-    group."""
+    """Error of a peer that is not trusted: the process does not belong to root, to the user of this process,
+    or to the group of this process."""
 
 
 class Peer(NamedTuple):
-    """Process at the other end of a connection. `user` and `group` are numbers of this user namespace."""
+    """Process at the other end of a connection. `user` and `group` are numbers in the user namespace of this
+    process."""
 
     process: int
     user: int
@@ -184,11 +185,11 @@ class Peer(NamedTuple):
 
 
 def check_peer(connection: socket.socket) -> Peer:
-    """Check that the process at the other end of a connection is trusted, and return the process. Raises
-    UntrustedPeer.
+    """Check that the process at the other end of a connection is trusted, and return this process. Raises
+    UntrustedPeer if the process is not trusted.
 
-    All groups of the peer count: for a service in a separate user namespace (`PrivateUsers=`), all other
-    users have the same number, but the service's own group has its real number.
+    All groups of the peer count. The reason is a service in a separate user namespace (`PrivateUsers=`):
+    there, all other users have the same number, but the service's own group has its real number.
     """
     option_value = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS_FORMAT.size)
     peer = Peer(*_CREDENTIALS_FORMAT.unpack(option_value))
@@ -198,8 +199,8 @@ def check_peer(connection: socket.socket) -> Peer:
 
 
 def _read_groups(connection: socket.socket) -> tuple[int, ...]:
-    """Return the supplementary groups of the process at the other end. Return none for a process with more
-    than 256 groups."""
+    """Return the supplementary groups of the process at the other end of a connection. Return an empty result
+    if the process has more than 256 groups."""
     try:
         option_value = connection.getsockopt(
             socket.SOL_SOCKET, _SO_PEERGROUPS, _MAX_GROUPS * _GROUP_FORMAT.size

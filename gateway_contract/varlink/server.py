@@ -42,15 +42,15 @@ _SOCKET_MODE = 0o660
 
 
 class AlreadyServed(GatewayApiError):
-    """Error of a socket that another process serves."""
+    """Error of a server whose socket another process already serves."""
 
 
 class Server:
-    """Server of a dispatcher at a Unix socket. If the file of the socket is removed, the server binds again
-    within seconds, unless another server has taken the path.
+    """Server of a dispatcher at a Unix socket. If the file of the socket is removed, the server creates the
+    socket again within seconds, unless another server has taken the path.
 
-    With `waits`, a folder that is read-only or full is no error: the server binds as soon as the folder is
-    writable.
+    With `waits`, the server also starts if the folder is read-only or full, and creates the socket as soon as
+    the folder is writable.
     """
 
     def __init__(self, path: Path, dispatcher: Dispatcher, *, waits: bool = False) -> None:
@@ -74,7 +74,7 @@ class Server:
             self._report_fault(error)
 
     def serve_forever(self) -> None:
-        """Accept connections until `close`."""
+        """Accept connections until `close` is called."""
         while not self._closing.is_set():
             if self._listener is None:
                 self._closing.wait(_CHECK_SECONDS)
@@ -127,7 +127,8 @@ class Server:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _bind(self) -> None:
-        """Listen at the path. Raises AlreadyServed and OSError."""
+        """Listen at the path. Raises AlreadyServed if another process serves the socket, and OSError if the
+        socket cannot be created."""
         listener, file_status = _listen(self._path)
         listener.settimeout(_CHECK_SECONDS)
         if self._listener is not None:
@@ -135,13 +136,14 @@ class Server:
         self._listener, self._socket_file = listener, file_status
 
     def _is_bound(self) -> bool:
-        """Return True if the file at the path is the socket of this server. Raises OSError."""
+        """Return True if the file at the path is the socket of this server. Raises OSError if the path cannot
+        be read."""
         with suppress(FileNotFoundError):
             return self._socket_file is not None and os.path.samestat(self._path.stat(), self._socket_file)
         return False
 
     def _keep_bound(self) -> None:
-        """Bind again if the file of the socket was removed."""
+        """Create the socket again if its file was removed."""
         # `close` must not run meanwhile: this method would leave a new socket behind.
         with self._lock:
             if self._closing.is_set():
@@ -217,8 +219,8 @@ def _has_hung_up(connection: socket.socket) -> bool:
 
 
 def _listen(path: Path) -> tuple[socket.socket, os.stat_result]:
-    """Create a listening socket. Return the socket and the status of its file. Raises AlreadyServed and
-    OSError."""
+    """Create a listening socket at a path. Return the socket and the status of its file. Raises AlreadyServed
+    if another process serves the socket, and OSError if the socket cannot be created."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     # The socket gets its path only when it listens: between bind and listen the kernel refuses clients, and
     # another server would take the socket for an abandoned one.
@@ -242,8 +244,8 @@ def _listen(path: Path) -> tuple[socket.socket, os.stat_result]:
 
 
 def _check_free(path: Path) -> None:
-    """Check that no server uses the path. Raises AlreadyServed, and FileExistsError for a file that is not a
-    socket."""
+    """Check that no server uses the path. Raises AlreadyServed if a server uses the path, and FileExistsError
+    if the file at the path is not a socket."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise FileExistsError(errno.EEXIST, "is there and is no socket", str(path))
