@@ -50,7 +50,8 @@ def create_subscriber(number: int) -> dict[str, Any]:
 def make_rows(
     connection: sqlite3.Connection, sessions: int, dice: random.Random
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of sessions in the order of their starts. The sessions of one subscriber do not overlap."""
+    """Yield the given number of rows of sessions, in the order in which the sessions started. The sessions of
+    one subscriber do not overlap. `dice` is the source of randomness."""
     texts = {text: number for number, text in connection.execute("SELECT number, text FROM text")}
     begin, step = _NOW_SECONDS - _DAYS * 86_400, _DAYS * 86_400 / sessions
     max_duration = _SUBSCRIBER_COUNT * step * 0.9
@@ -78,7 +79,7 @@ def make_rows(
 
 
 def fill(path: Path, sessions: int) -> None:
-    """Fill a history database with sessions, directly and faster than the API would."""
+    """Insert sessions into a history database without the API, because the API would take longer."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -1000000")
@@ -114,7 +115,8 @@ def run_search(reader: Reader, create_filter: Callable[[], HistoryFilter]) -> No
 
 
 def insert_events(store: SessionWriter) -> float:
-    """Insert events in batches of the core's size, and return the number of inserted events per second."""
+    """Insert events in batches as large as the core's batches. Return the number of events that were inserted
+    per second."""
     events = []
     for each in range(_EVENT_COUNT // 2):
         subscriber, id = create_subscriber(each), (1 << 40) + each

@@ -67,8 +67,8 @@ def main() -> None:
 
 
 def fill(core: LinuxCore, number: int) -> tuple[float, float, float]:
-    """Sign subscribers on. Return the seconds until all sessions are in the table, the seconds until all
-    sessions are shaped, and the CPU seconds of the core for this work."""
+    """Sign `number` subscribers on. Return three figures: the seconds until all sessions are in the table,
+    the seconds until all sessions are shaped, and the CPU seconds of the core for this work."""
     peers = [subscriber(each) for each in range(number)]
     add_devices(peers)
     start_time, before = time.monotonic(), read_cpu_seconds(core.process.pid)
@@ -82,19 +82,19 @@ def fill(core: LinuxCore, number: int) -> tuple[float, float, float]:
 
 
 def count_shapers() -> int:
-    """Return the number of TBF qdiscs. Each session has two."""
+    """Return the number of TBF qdiscs in the kernel. Each session has two of them."""
     return sum(qdisc.kind == "tbf" for qdisc in KernelReader().read_qdisc_entries())
 
 
 def wait_until_settled(core: LinuxCore) -> None:
-    """Wait until the core has no more work to repair state: the core then uses less than half of a
-    processor."""
+    """Wait until the core has no more work to repair the state of the kernel. The core then uses less than
+    half of a processor."""
     while measure_cpu(core.process.pid, 2 * SWEEP_SECONDS) > 0.5:
         pass
 
 
 def measure_cpu(pid: int, seconds: float) -> float:
-    """Return the share of one processor that a process uses during `seconds`."""
+    """Return the share of one processor that the process `pid` uses during the next `seconds`."""
     before, start_time = read_cpu_seconds(pid), time.monotonic()
     time.sleep(seconds)
     return (read_cpu_seconds(pid) - before) / (time.monotonic() - start_time)
@@ -107,7 +107,8 @@ def read_cpu_seconds(pid: int) -> float:
 
 
 def measure_delays(core: LinuxCore, first: int) -> dict[str, list[float]]:
-    """Start and end sessions at accel-ppp one after the other. Return the delay of each event, in seconds."""
+    """Start and end sessions at accel-ppp, one after the other. Return the delays from each start and each
+    end to its event, in seconds. The numbers of the subscribers begin with `first`."""
     arrival_times: dict[tuple[str, str], float] = {}
 
     def listen() -> None:
@@ -140,7 +141,7 @@ def measure_delays(core: LinuxCore, first: int) -> dict[str, list[float]]:
 
 
 def measure_requests(client: Client) -> dict[str, float]:
-    """Return the median duration of each request, in seconds."""
+    """Return a map from request to the median duration of the request, in seconds."""
     calls: dict[str, tuple[int, dict[str, Any]]] = {
         "ListSessions": (20, {}),
         "ListSessions, a page of 100": (100, {"page": {"limit": 100}}),
@@ -167,7 +168,7 @@ def _count_sessions(core: LinuxCore) -> int:
 
 
 def _pause() -> bool:
-    """Wait before a request that itself takes long."""
+    """Wait one second before a request that takes long, and return True."""
     time.sleep(1)
     return True
 

@@ -44,7 +44,8 @@ def main() -> None:
 
 
 def _sample_sessions(api: Api, sessions: int, dice: random.Random) -> list[dict[str, Any]]:
-    """Return a random sample of the sessions, each with all fields that a search compares."""
+    """Return a random sample of the `sessions` sessions. Each record has all fields that a search
+    compares."""
     ids = dice.sample(range(1, sessions + 1), 300)
     pages = [api.get("/subscribers", params={"search": str(id), "limit": 10})["sessions"] for id in ids]
     return [session for page in pages for session in page]

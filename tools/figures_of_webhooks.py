@@ -29,7 +29,7 @@ def read_cpu_seconds(pid: int) -> float:
 
 def measure_row(state: Path, refusing: int) -> str:
     """Return a row of the table: the number of events that one receiver got while `refusing` other receivers
-    refused, and the delay of the last event of each second."""
+    refused all events, and the delay of the last event of each second."""
     with ExitStack() as stack:
         receiver = stack.enter_context(Fast(state / "ids", "--times"))
         refusing_socket = stack.enter_context(socket.socket())

@@ -98,7 +98,8 @@ start()
 
 
 class Mutant(NamedTuple):
-    """Change of the text `old` to `new` at one place of a file. Columns are counted in bytes, from 0."""
+    """Mutant of a file: the text `old` at one place is replaced by the text `new`. Columns are counted in
+    bytes, from 0."""
 
     file: str
     line: int
@@ -113,7 +114,8 @@ class Mutant(NamedTuple):
         return f"{self.file}:{self.line}:{self.column} {self.old.splitlines()[0]!r} to {self.new!r}"
 
     def change(self, text: str) -> str | None:
-        """Return the text of a file with the change; None if `old` is no longer at its place."""
+        """Return the text of a file after the change. Return None if `old` is no longer at the place of the
+        mutant."""
         lines = text.encode().splitlines(keepends=True)
         same = [number for number, line in enumerate(lines, 1) if line.decode().rstrip() == self.source]
         if self.line not in same and len(same) != 1:
@@ -125,7 +127,7 @@ class Mutant(NamedTuple):
 
 
 def find_mutants(file: str) -> Iterator[Mutant]:
-    """Return the mutants of a file. Some mutants may be invalid Python."""
+    """Yield the mutants of a file. Some mutants may be invalid Python."""
     text = (ROOT / file).read_bytes()
     lines = text.splitlines(keepends=True)
     starts = [sum(map(len, lines[:number])) for number in range(len(lines) + 1)]
@@ -143,7 +145,8 @@ def find_mutants(file: str) -> Iterator[Mutant]:
 
 
 def list_nodes(node: ast.AST, statement: int = 0, is_inside: bool = False) -> Iterator[tuple[ast.AST, int]]:
-    """Yield each node that a mutant may change, with the first line of its statement; 0 outside functions."""
+    """Yield pairs of a node that a mutant may change, and the first line of the statement that contains the
+    node. The line is 0 outside functions."""
     if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'"):
         return
     if isinstance(node, ast.Expr) and re.match(r"_?log(ger)?\.", ast.unparse(node)):
@@ -166,7 +169,8 @@ def list_nodes(node: ast.AST, statement: int = 0, is_inside: bool = False) -> It
 def _list_changes(
     node: Any, get_span: Callable[[Any], tuple[int, int]], text: bytes
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield the start, the end and the new text of each possible change of a node."""
+    """Yield the start, the end and the new text of each change that is possible for a node. Positions are
+    byte offsets in `text`."""
 
     def replace_operators(operands: Iterable[ast.expr]) -> Iterator[tuple[int, int, str]]:
         for left, right in pairwise(operands):
@@ -207,7 +211,8 @@ def _list_changes(
 
 
 class Copy:
-    """Copy of the checkout, with an environment whose programs import modules only from the copy."""
+    """Copy of the checkout, with a virtual environment whose programs import the product's modules only from
+    the copy."""
 
     def __init__(self, is_measured: bool) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="mut-"))
@@ -240,8 +245,8 @@ class Copy:
         (packages / "copy.pth").write_text("\n".join(paths) + "\n")
 
     def pytest(self, arguments: list[str], seconds: float) -> tuple[int | None, str]:
-        """Run pytest, and return its exit status and output. The status is None after a timeout of
-        `seconds`."""
+        """Run pytest in the copy. Return the exit status and the output. The status is None if the tests take
+        longer than `seconds`."""
         command = [str(self.root / ".venv/bin/python"), "-m", "pytest", "-q", "--tb=no", "--no-showlocals"]
         command += ["-p", "no:cacheprovider", f"--basetemp={self.folder}/t/t", *arguments]
         environment = {**os.environ, "TMPDIR": f"{self.folder}/t"}
@@ -271,7 +276,8 @@ class Copy:
         return status, "".join(output)
 
     def write(self, file: str, text: str) -> None:
-        """Write a module, and delete its bytecode: Python compares modification times only to the second."""
+        """Write the text of a module to the copy, and delete the module's bytecode. Python would otherwise
+        use the bytecode, because Python compares modification times only to the second."""
         (self.root / file).write_text(text)
         for compiled in (self.root / file).parent.glob(f"__pycache__/{Path(file).stem}.*"):
             compiled.unlink()
@@ -280,7 +286,8 @@ class Copy:
 def run_in_copies(
     jobs: int, work: Callable[[Copy, Any], None], tasks: list[Any], is_measured: bool = False
 ) -> None:
-    """Run `work` for each task, `jobs` tasks in parallel, each in its own copy."""
+    """Call `work` with a copy and a task, for each task. At most `jobs` tasks run at the same time, and each
+    of them has a copy for itself. With `is_measured`, the copies record the executed lines."""
     copies = [Copy(is_measured) for _ in tasks[:jobs]]
     free = copies.copy()
 
@@ -300,8 +307,8 @@ def run_in_copies(
 
 
 class Record:
-    """SQLite file that records which test executes which line. A test is one test function with all its
-    parameters."""
+    """SQLite file that records which test executes which line. All parameters of a test function count as one
+    test."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -324,15 +331,15 @@ class Record:
             self._database.executemany("insert into executed values (?, ?, ?)", rows)
 
     def read_executed(self, file: str) -> dict[str, set[int]]:
-        """Return, for each test, the lines of a file that the test executes."""
+        """Return a map from test to the lines of the file that the test executes."""
         query = "select test, lines from executed join test on test = name where file = ?"
         with self._lock:
             rows = self._database.execute(query, [file]).fetchall()
         return {test: set(json.loads(lines)) for test, lines in rows}
 
     def choose(self, mutant: Mutant, rooms: list[str]) -> list[str]:
-        """Return the tests that execute the line of a mutant. Tests that are fast and belong to the file come
-        first."""
+        """Return the tests in the given rooms that execute the line of a mutant, up to limits of time and
+        modules. Fast tests, and tests of modules that execute many lines of the mutant's file, come first."""
         executed = self.read_executed(mutant.file)
         statements = {
             statement for _, statement in list_nodes(ast.parse((ROOT / mutant.file).read_text()))
@@ -386,7 +393,8 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """Tell all processes which test starts."""
+    """Tell all measured processes which test starts, so that executed lines are counted for this test. pytest
+    calls this hook for each test."""
     import coverage
 
     name, folder = item.nodeid.partition("[")[0], Path(os.environ["TMPDIR"]).parent
@@ -409,7 +417,8 @@ def pytest_sessionfinish() -> None:
 
 
 def record_lines(record: Record, paths: list[str], jobs: int) -> None:
-    """Run tests, and record which test executes which line."""
+    """Run the tests in `paths`, and record which test executes which line. At most `jobs` runs of pytest are
+    in progress at the same time."""
     from coverage.numbits import numbits_to_nums
 
     folders = [[ROOT / name] if name.endswith(".py") else (ROOT / name).rglob("test_*.py") for name in paths]
@@ -443,8 +452,8 @@ def record_lines(record: Record, paths: list[str], jobs: int) -> None:
 
 
 def make_mutants(record: Record, count: int, seed: int) -> Iterator[Mutant]:
-    """Yield mutants of executed lines, at most one per line. The number per package is proportional to the
-    package's number of statements."""
+    """Yield about `count` mutants of executed lines, at most one per line. The number of mutants of a package
+    is proportional to the package's number of statements. The same `seed` chooses the same mutants."""
     sizes, by_package = Counter[str](), defaultdict[str, dict[str, list[Mutant]]](lambda: defaultdict(list))
     for path in sorted(path for each in PRODUCT for path in (ROOT / each).rglob("*.py")):
         file, package = str(path.relative_to(ROOT)), str(path.parent.relative_to(ROOT))
@@ -478,20 +487,22 @@ def is_valid(mutant: Mutant) -> bool:
 
 
 def read_results(path: Path | None) -> dict[str, dict[str, Any]]:
-    """Return the last result of each mutant, from a file of results."""
+    """Return a map from mutant to the mutant's last result in a file of results. The map is empty if there is
+    no such file."""
     lines = path.read_text().splitlines() if path and path.exists() else []
     return {result["mutant"]: result for result in map(json.loads, lines)}
 
 
 class Trial:
-    """Runner of tests against a mutant. Tests that fail are repeated without the mutant."""
+    """Runner of tests against a mutant. A test that fails is repeated without the mutant, to see whether the
+    mutant is the cause."""
 
     def __init__(self, record: Record) -> None:
         self._record, self._passing, self._failing = record, set[str](), set[str]()
 
     def run(self, copy: Copy, mutant: Mutant, rooms: list[str], first: str) -> dict[str, Any]:
-        """Return the result for a mutant. `first` is the test that caught the mutant before; the trial runs
-        this test first."""
+        """Run the tests in the given rooms against a mutant, and return the result. `first` is the name of
+        the test that caught the mutant before, which runs first, or an empty text."""
         mutated_text = mutant.change((ROOT / mutant.file).read_text())
         if mutated_text is None:
             return {"result": "gone"}
@@ -504,8 +515,8 @@ class Trial:
         return {"result": "escaped" if tests else "no test", "tests": len(tests)}
 
     def _find_catcher(self, copy: Copy, file: str, mutated_text: str, tests: list[str]) -> str | None:
-        """Return the test that fails with the mutant and passes without the mutant; None if there is no such
-        test."""
+        """Return the name of a test that fails with the mutant and passes without the mutant. Return None if
+        there is no such test."""
         text = (ROOT / file).read_text()
         while tests := [test for test in tests if test not in self._failing]:
             modules = {_get_module(test) for test in tests if _get_room(test) != "unit"}
@@ -540,8 +551,8 @@ class Trial:
 
 
 def run(record: Record, mutants: list[Mutant], options: argparse.Namespace) -> None:
-    """Run the tests against each mutant that has no result for these rooms yet, and append each result to the
-    file of results."""
+    """Run the tests against each mutant that is selected by the options and has no result for the selected
+    rooms yet. Append each result to the file of results."""
     results, before = read_results(options.results), read_results(options.caught_by)
     trial, lock = Trial(record), threading.Lock()
 
@@ -579,8 +590,9 @@ def run(record: Record, mutants: list[Mutant], options: argparse.Namespace) -> N
 
 
 def report(paths: list[Path]) -> None:
-    """Print a table by package, and the mutants that escape. With two files, print the mutants of the first
-    file that were caught and escape in the second."""
+    """Print a table with the number of caught and escaped mutants of each package, and the mutants that
+    escaped. With two files of results, print the mutants that were caught in the first file and escaped in
+    the second file."""
     all_results = [read_results(path) for path in paths]
     counts = [Counter[tuple[str, str]]() for _ in paths]
     for results, count in zip(all_results, counts, strict=True):

@@ -39,8 +39,8 @@ _Members = Mapping[tuple[str, str], dict[str, int]]
 
 
 def find_undocumented() -> list[tuple[str, int, str]]:
-    """Return the module, the line and `package.name` of each use of an undocumented feature; `?` stands for
-    an unknown package."""
+    """Return a record for each use of an undocumented feature: the module, the line, and the name as
+    `package.name`. If the package is unknown, the record has `?` in its place."""
     nodes = [
         (".".join(path.relative_to(_ROOT).with_suffix("").parts), node)
         for path in sorted(_ROOT.glob("gateway*/**/*.py"))
@@ -74,22 +74,22 @@ def find_undocumented() -> list[tuple[str, int, str]]:
 
 
 def _find_package(module: str) -> str:
-    """Return the name of the dependency that contains a module; an empty text for a module of the product or
-    of Python."""
+    """Return the name of the dependency that contains a module. Return an empty text if the module belongs to
+    the product or to Python."""
     package = module.partition(".")[0]
     return "" if package in sys.stdlib_module_names or package.startswith("gateway") else package
 
 
 def _find_root(node: ast.AST) -> str:
-    """Return the leftmost expression of a chain: `a` of `a.b().c`."""
+    """Return the leftmost expression of a chain of attributes and calls: `a` of `a.b().c`."""
     while isinstance(node, ast.Attribute | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return ast.unparse(node)
 
 
 def _list_members(body: ast.ClassDef) -> dict[str, int]:
-    """Return a map from attribute to line, for the attributes that a class defines; the line is 0 for an
-    attribute that instances assign."""
+    """Return a map from attribute to line, for the attributes that a class defines. The line is 0 if only
+    instances assign the attribute."""
     lines = {}
     for node in (*ast.walk(body), *body.body):
         match node:
@@ -103,8 +103,8 @@ def _list_members(body: ast.ClassDef) -> dict[str, int]:
 
 
 def _find_overrides(module: str, body: ast.ClassDef, members: _Members) -> Iterator[tuple[str, int]]:
-    """Yield each attribute of a class that overrides an attribute of a dependency's base class, with its
-    line."""
+    """Yield pairs of attribute and line, for each attribute of a class that overrides an attribute of a
+    dependency's base class."""
     names = members[module, body.name]
     for base in body.bases:
         # A built-in class is no attribute of the module.

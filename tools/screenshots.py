@@ -70,7 +70,8 @@ def take_screenshot(window: Screen, name: str) -> None:
 
 
 def take_docs(api: Api, window: Screen) -> None:
-    """Take a screenshot of the API documentation, logged in, with the result of one operation."""
+    """Take a screenshot of the API documentation in the browser window, after a login and with the result of
+    one operation."""
     page = window.page
     page.set_viewport_size({"width": 1280, "height": 1700})
     page.goto(f"{api.url}/api/v1/docs#/subscribers/subscribers_show")

@@ -173,7 +173,9 @@ class _Reference:
             yield _format_field_table("field", rows) + "\n"
 
     def _format_cells(self, page: str, described: Mapping[str, Any], required: bool) -> Sequence[str]:
-        """Return the table cells that follow the name of a field or parameter."""
+        """Return the table cells that follow the name of a field or parameter: the meaning, the type, the
+        unit, the absent values, the range and an example. `described` is the Parameter Object, or an object
+        with the schema of the field. `page` is the page that contains the table."""
         schema = self._resolve(described["schema"])
         name = described.get("name", "")
         meaning = described.get("description") or schema.get("description", "")
@@ -212,7 +214,8 @@ class _Reference:
         )
 
     def _resolve(self, schema: Schema) -> dict[str, Any]:
-        """Return a schema, merged with the schema that it refers to."""
+        """Return a schema. If the schema has a `$ref`, merge the schema with the schema to which the `$ref`
+        points."""
         name = schema.get("$ref", "").rpartition("/")[2]
         return {**self._schemas.get(name, {}), **schema}
 
@@ -223,7 +226,8 @@ class _Reference:
         return whole["description"], self._describe_type("operations", schema) if schema else ""
 
     def _list_records(self, part: Any) -> Iterator[str]:
-        """Return the names of all records in a part of the document, including nested records."""
+        """Yield the names of all records to which a part of the document refers, directly or through other
+        records."""
         if isinstance(part, Mapping):
             name = str(part.get("$ref", "")).rpartition("/")[2]
             if str(part.get("$ref", "")).startswith("#/components/schemas/"):
@@ -246,8 +250,8 @@ def _format_field_table(title: str, rows: Sequence[Sequence[str]]) -> str:
 
 
 def _find_data(response: Mapping[str, Any]) -> Any:
-    """Return the schema of a successful response's data, without the envelope; None if the response has no
-    data."""
+    """Return the schema of the data in a successful response, without the envelope. Return None if the
+    response has no data."""
     schema = response.get("content", {}).get("application/json", {}).get("schema", {})
     return schema.get("properties", {}).get("data", schema) or None
 
@@ -258,7 +262,8 @@ def _describe_role(operation: Mapping[str, Any]) -> str:
 
 
 def _list_kinds(schema: Schema) -> list[Schema]:
-    """Return the alternatives of a schema, without null."""
+    """Return the alternatives of a schema (`anyOf` or `oneOf`) without the type null. The list is empty if
+    there are no alternatives."""
     alternatives = schema.get("anyOf") or schema.get("oneOf") or ()
     return [each for each in alternatives if each.get("type") != "null"]
 
@@ -279,7 +284,8 @@ def _find_unit(name: str, schema: Schema, meaning: str) -> str:
 
 
 def _describe_range(schema: Schema) -> str:
-    """Return a text with the minimum and maximum of a value, or of the length of a value."""
+    """Return a text with the minimum and maximum of a value, of the length of a text, or of the number of
+    items of a list. The text is empty if the schema has no such limits."""
     for ends, noun in (
         (("minimum", "maximum"), ""),
         (("minLength", "maxLength"), " characters"),
@@ -296,7 +302,8 @@ def _describe_range(schema: Schema) -> str:
 
 
 def _format_example(schema: Schema) -> str:
-    """Return the first example of a schema. The first examples of a record's fields fit together."""
+    """Return the first example of a schema as text. The first examples of a record's fields match each
+    other."""
     if not (examples := schema.get("examples")):
         return ""
     text = examples[0] if isinstance(examples[0], str) else json.dumps(examples[0], ensure_ascii=False)
@@ -309,7 +316,7 @@ def _make_anchor(title: str) -> str:
 
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; an empty text if there are no rows."""
+    """Return a Markdown table with the given head and rows, or an empty text if there are no rows."""
     lines = [_format_row(row) for row in rows]
     return "".join([_format_row(head), _format_row(["---"] * len(head)), *lines]) if lines else ""
 

@@ -80,7 +80,8 @@ def generate_command_pages(root: click.Group) -> dict[str, str]:
 
 
 def render(template: str, **values: Any) -> str:
-    """Render a template, and return the text."""
+    """Render the template with the given name, and return the text. `values` are the variables of the
+    template."""
     return _create_environment().get_template(template).render(**values)
 
 
@@ -126,12 +127,12 @@ def _create_environment() -> Environment:
 
 
 def format_cell(text: str) -> str:
-    """Return a text, escaped for a cell of a Markdown table."""
+    """Return a text as one line that is escaped for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", r"\|")
 
 
 def join_paragraphs(text: str) -> str:
-    """Return a text in which each paragraph is one line, so that the window of the reader wraps the lines."""
+    """Return a text in which each paragraph is one line, so that the reader's window wraps the text."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
 
 
@@ -139,7 +140,7 @@ def join_paragraphs(text: str) -> str:
 
 
 def escape_roff(text: str) -> str:
-    """Return a text, escaped for man(7). Text in backticks becomes bold."""
+    """Return a text that is escaped for man(7). Text in backticks becomes bold."""
     safe = text.replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq").replace("'", r"\(aq")
     safe = re.sub("`([^`]*)`", r"\\fB\1\\fR", safe)
     return rf"\&{safe}" if safe.startswith(".") else safe
@@ -164,14 +165,16 @@ _UNIT_COMMANDS = frozenset({"join-certificate"})
 
 
 def _list_options(command: click.Command, omitted: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """Return the options of a command with their help texts."""
+    """Return pairs of option and help text for a command, without the options whose names are in
+    `omitted`."""
     context = click.Context(command)
     options = [each for each in command.params if isinstance(each, click.Option) and each.name not in omitted]
     return [record for each in options if (record := each.get_help_record(context))]
 
 
 def _walk_commands(group: Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Yield each command of a program and of its groups, with the words that call the command."""
+    """Yield a pair for each command of a program and of the program's groups: the words that call the
+    command, and the command. `path` is the words before the name of a command."""
     for name in (name for _, names in group.list_sections() for name in names):
         command = group.commands[name]
         if isinstance(command, Group):
@@ -184,8 +187,8 @@ def _walk_commands(group: Group, path: str = "") -> Iterator[tuple[str, click.Co
 
 
 def _list_effects() -> Iterator[tuple[str, str]]:
-    """Yield configuration paths, each with the effect on daemons and sessions of a commit that changes the
-    path."""
+    """Yield pairs of configuration path and effect: what a commit that changes the path does to daemons and
+    sessions."""
     for path, field in walk(ROOT):
         if effect := "; ".join(_describe_effects(path, field)):
             yield path, effect
@@ -224,8 +227,8 @@ def _describe_value(field: Field) -> str:
 
 
 def _describe_rule(field: Field, kind: Leaf) -> str:
-    """Return the errors for a value that no text field accepts, and for a value that breaks the stricter rule
-    of the field. The common beginning of the errors is removed."""
+    """Return a text with the errors for two values: a value that no text field accepts, and a value that
+    breaks the stricter rule of the field. The common beginning of both errors is removed."""
     strict = (rule.error for rule in get_strict_rules(field))
     try:
         kind.load(" ")
