@@ -386,8 +386,9 @@ def _show_each(gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Fo
 
 
 def _refresh(gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Format) -> NoReturn:
-    """Show the results again and again. A gateway that does not respond is asked again, and its last error is
-    shown below the table. Raises ClientError after any other error, or if no gateway has responded yet."""
+    """Show the results again and again. A gateway that does not respond is asked again, and the last error of
+    this gateway is shown below the table. Raises ClientError after any other error, or if no gateway has
+    responded yet."""
     has_results = False
     while True:
         results, errors = _read_each(gateways, read)

@@ -47,7 +47,8 @@ class CommandError(ClientError):
 
 
 class BadContext(ClientError):
-    """Unknown context, invalid URL of a gateway, or a file of contexts that cannot be read or written."""
+    """Error about a context: the context is unknown, the URL of the gateway is invalid, or the file of
+    contexts cannot be read or written."""
 
     status = ExitStatus.USAGE
 
@@ -61,12 +62,14 @@ class NoSuchRecord(Refused):
 
 
 class LoginRequired(ClientError):
-    """Missing or invalid token, insufficient role, or failed login."""
+    """Error of a request or a login: the token is missing or invalid, the role is insufficient, or the login
+    failed."""
 
     status = ExitStatus.LOGIN_REQUIRED
 
 
 class NoResponse(ClientError):
-    """No usable response from the gateway or from its core daemon. A retry may succeed."""
+    """Error of a request without a usable response from the gateway or from the core daemon. A retry may
+    succeed."""
 
     status = ExitStatus.UNREACHABLE

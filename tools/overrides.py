@@ -39,8 +39,8 @@ _Members = Mapping[tuple[str, str], dict[str, int]]
 
 
 def find_undocumented() -> list[tuple[str, int, str]]:
-    """Return a record for each use of an undocumented feature: the module, the line, and the name as
-    `package.name`. If the package is unknown, the record has `?` in its place."""
+    """Return a tuple for each use of an undocumented feature: the module, the line, and the name as
+    `package.name`. An unknown package is `?`."""
     nodes = [
         (".".join(path.relative_to(_ROOT).with_suffix("").parts), node)
         for path in sorted(_ROOT.glob("gateway*/**/*.py"))

@@ -98,8 +98,8 @@ def _is_complete(path: Path) -> bool:
 
 
 def _run_openssl(*arguments: str, standard_input: bytes = b"") -> bytes:
-    """Run openssl, and return its output. `standard_input` is the only way to pass a key. Raises
-    OpensslFailed if openssl fails."""
+    """Run openssl with the given arguments and input, and return the output. Pass a key only as
+    `standard_input`. Raises OpensslFailed if openssl is not installed or fails."""
     if shutil.which("openssl") is None:
         raise OpensslFailed("openssl is not installed; it is needed to make a certificate")
     result = subprocess.run(

@@ -116,7 +116,7 @@ class RunFolder:
 
     @property
     def passwords(self) -> dict[str, str]:
-        """The password of each user."""
+        """Map from username to password."""
         passwords: dict[str, str] = json.loads(self._passwords.read_text())
         return passwords
 

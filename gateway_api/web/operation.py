@@ -57,7 +57,7 @@ def cast_records(raw: Iterable[msgspec.Raw], record: type[T]) -> tuple[T, ...]:
 
 @dataclass(frozen=True)
 class WithETag(Generic[T]):
-    """Value of type `T` with its entity tag."""
+    """Value of type `T` with the entity tag of the value."""
 
     data: T
     etag: str
@@ -117,7 +117,7 @@ class ApiOperation:
 
     @cached_property
     def records(self) -> tuple[type[msgspec.Struct], ...] | None:
-        """The possible structs of a response. An empty tuple if the data is null or the response is text;
+        """Structs that a response may contain. An empty tuple if the data is null or the response is text;
         None if the OpenAPI document leaves the operation out."""
         if self.data is not None:
             return self.data
@@ -139,13 +139,13 @@ class ApiOperation:
 
     @cached_property
     def _return_types(self) -> list[Any]:
-        """The types that the operation's function may return."""
+        """Types that the operation's function may return."""
         result = get_type_hints(self.function)["return"]
         return list(get_args(result) if get_origin(result) in (Union, UnionType) else [result])
 
     @cached_property
     def text(self) -> str:
-        """The description of the operation in the OpenAPI document."""
+        """Description of the operation in the OpenAPI document."""
         return inspect.cleandoc(self.description or self.function.__doc__ or "")
 
     def ignores_query(self, method: str) -> bool:
@@ -258,7 +258,8 @@ def _find_operation(app: Flask, endpoint: str) -> ApiOperation:
 
 @dataclass(frozen=True)
 class Route:
-    """Operation with its method and its OpenAPI path. `name` is the endpoint, `<blueprint>.<view>`."""
+    """Operation with the method and the OpenAPI path of the operation. `name` is the endpoint,
+    `<blueprint>.<view>`."""
 
     name: str
     method: str

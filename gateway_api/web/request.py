@@ -24,7 +24,7 @@ ENTITY_TAGS_PATTERN = rf"[ \t,]*{_ENTITY_TAG_PATTERN}(?:[ \t]*,[ \t,]*{_ENTITY_T
 
 
 class ApiRequest(flask.Request):
-    """HTTP request with its caller, and with the values that its audit record needs."""
+    """HTTP request with the caller, and with the values that the audit record of the request needs."""
 
     #: Whether a client that sends the current entity tag gets 304.
     is_conditional = True

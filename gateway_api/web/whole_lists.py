@@ -144,9 +144,9 @@ class WholeLists(Generic[B]):
 
     @contextmanager
     def _take_turn(self, key: Hashable) -> Iterator[None]:
-        """Wait until there is room for another list and no other list is being fetched. Then let no other
-        list be fetched while the body of the with statement runs. Raises TooManyLists if the wait exceeds the
-        time limit."""
+        """Wait until no other list is being fetched, and until the lists that are being sent leave room for
+        another list. While the body of the with statement runs, no other list is fetched. Raises TooManyLists
+        if the wait exceeds the time limit."""
         with self._condition:
             try:
                 if not self._condition.wait_for(self._has_room, self._wait_seconds):

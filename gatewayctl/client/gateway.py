@@ -116,8 +116,9 @@ class RemoteGateway:
     def stream(
         self, path: str, query: Record, headers: Record, silence_seconds: float
     ) -> Iterator[Iterator[bytes]]:
-        """Open an event stream, and yield its lines. The stream ends when the connection is lost, or after
-        `silence_seconds` without a line. Raises ClientError if the gateway does not open a stream."""
+        """Open an event stream, and yield the lines of the stream. The stream ends when the connection is
+        lost, or after `silence_seconds` without a line. Raises ClientError if the gateway does not open a
+        stream."""
         timeouts = (_CONNECT_SECONDS, silence_seconds)
         with self._send_with_renewal(
             "GET", path, params=query, headers=headers, stream=True, timeout=timeouts

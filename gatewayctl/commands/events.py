@@ -164,8 +164,8 @@ def _follow_all(sources: Sequence[_Source], print_event: Callable[[Event, str | 
 def _print_event(
     printer: StreamPrinter, user: str | None, trunk: str | None, event: Event, context: str | None
 ) -> None:
-    """Print an event if its session has the given user and trunk; None matches all users or trunks. A gap is
-    always printed. `context` is the name of the gateway's context, or None."""
+    """Print an event if the session of the event has the given user and trunk. None matches all users or
+    trunks. A gap is always printed. `context` is the name of the gateway's context, or None."""
     event_trunk, _, _ = str(event.data.get("access_interface")).partition(".")
     is_wanted = user in (None, event.data.get("username")) and trunk in (None, event_trunk)
     if event.name == "gap" or is_wanted:
@@ -203,6 +203,6 @@ def _format_event(event: Event) -> str:
 
 
 def _format_access_line(data: Record) -> str:
-    """Return the MAC address and the access interface of a subscriber as text. They identify the subscriber's
-    line."""
+    """Return a text with the MAC address and the access interface of a subscriber, which identify the
+    subscriber's line."""
     return f"{format_value(data.get('mac_address'))}  {format_value(data.get('access_interface'))}"
