@@ -1,11 +1,11 @@
 """The definition of the configuration. For each leaf, the definition contains the type, the range, the
 default, a description with the unit, whether the leaf is secret, and the effect of a commit on sessions. For
-each list, it contains the key of the items.
+each list, the definition contains the key of the items.
 
 The core validates configurations by this definition and gets typed values. The OpenAPI document, the
-reference, `gatewayctl` and the live page also use this definition. An attribute of a section is
+reference, `gatewayctl` and the live page also use this definition. An attribute of a section has this form:
 
-name: Annotated[type of the value, kind in JSON, about(...), Effect(...)] = default
+    name: Annotated[type of the value, kind in JSON, about(...), Effect(...)] = default
 
 An attribute without a default is required. A new leaf needs a default, because stored configurations lack the
 leaf. Rules of services, and rules that involve several values, are in `gateway_core/configuration/rules.py`.
@@ -629,13 +629,13 @@ class Cgnat(Section):
     @property
     def subscriber_gateway(self) -> IPv4Address:
         """The gateway's address on each access interface: the second address of `source_range`. The addresses
-        after it are for subscribers."""
+        after the second address are for subscribers."""
         return self.source_range[1]
 
     @property
     def source_ranges(self) -> tuple[IPv4Network, ...]:
-        """The networks whose sessions are steered: `source_range`. Until a commit is confirmed, the core also
-        adds the old network."""
+        """The networks whose sessions are steered: `source_range`, and until a commit is confirmed, the
+        `source_range` of the former configuration."""
         return (self.source_range,)
 
 
@@ -755,8 +755,8 @@ class Demux(Section):
     ] = False
 
     def list_name_prefixes(self, trunk: str, profiles: Iterable[VlanProfile] | None = None) -> Iterator[str]:
-        """Return the name prefixes of a trunk's VLAN devices (the part before the tags), for the given
-        profiles or for all."""
+        """Return the name prefixes of a trunk's VLAN devices (the parts before the tags) for the given
+        profiles. None means all profiles."""
         chosen = self.vlan_profiles if profiles is None else profiles
         return list_name_prefixes(trunk, [profile.last_tags for profile in chosen])
 

@@ -89,12 +89,15 @@ class Nothing(Record, frozen=True):
 
 
 class Method(Parameters, Generic[R], frozen=True):
-    """The parameters of a method that replies with an `R`.
+    """The parameters of a method. The reply of the method is an `R`.
 
     A method that `streams` sends several replies, one at least every 15 seconds. A client ends the stream
-    after `silence` seconds without a reply. If such a method also `replies_once`, a call without the varlink
-    flag `more` gets the first reply only. A method that replies `at_once` is a read that takes the service
-    much less than a millisecond in any state of the service, so the API sends many such reads together."""
+    after `silence` seconds without a reply. If a method that `streams` also `replies_once`, a call without
+    the varlink flag `more` gets only the first reply.
+
+    A method that replies `at_once` is a read that takes the service much less than a millisecond in any state
+    of the service, so the API sends many such reads together.
+    """
 
     streams: ClassVar[bool] = False
     replies_once: ClassVar[bool] = False

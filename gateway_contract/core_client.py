@@ -314,14 +314,15 @@ class CoreClient(ContractClient):
         return sessions.SessionSnapshot.of(reply.before), sessions.SessionRates.of(reply.after)
 
     def start_rate_job(self, filter: Mapping[str, str], per_second: int, **change: Any) -> jobs.Job:
-        """Start a job that changes the rates of the matching sessions. `change` contains the other parameters
-        of StartRateJob. Raises Conflict if too many jobs run already."""
+        """Start a job that changes the rates of the sessions that match `filter`, at most `per_second`
+        sessions a second. `change` contains the other parameters of StartRateJob. Raises Conflict if too many
+        jobs run already."""
         wanted = msgspec.convert(filter, sessions.SessionFilter)
         return self.call(jobs.StartRateJob(wanted, per_second=per_second, **change)).job
 
     def start_disconnect_job(self, filter: Mapping[str, str], per_second: int) -> jobs.Job:
-        """Start a job that disconnects the matching sessions. Raises Conflict if too many jobs run
-        already."""
+        """Start a job that disconnects the sessions that match `filter`, at most `per_second` sessions a
+        second. Raises Conflict if too many jobs run already."""
         wanted = msgspec.convert(filter, sessions.SessionFilter)
         return self.call(jobs.StartDisconnectJob(wanted, per_second)).job
 

@@ -137,9 +137,9 @@ class TestDelivery(Record, frozen=True):
 
 @dataclass(frozen=True)
 class ClientEvent:
-    """Event in the forms that clients receive. The name in event streams is `stream_name`; webhooks use the
-    core's name of the event. `delivery` is the record of the whole message to a webhook. A client that
-    chooses no events receives the event if `is_default`."""
+    """Event in the forms that clients receive. `stream_name` is the name of the event in event streams;
+    webhooks use the core's name of the event. `delivery` is the record of the whole message to a webhook. If
+    `is_default` is True, a client that chooses no events receives the event."""
 
     stream_name: str
     stream_data: type[EventData]

@@ -102,8 +102,8 @@ class Stale(GatewayApiError):
 
 class StepFailed(GatewayApiError):
     """Failure of one step of a change, for example on a full disk. Nothing was changed. `step` is a verb and
-    an object, such as `write the revision`. A client may see `step` and `reason`: they contain no path and no
-    secret."""
+    an object, such as `write the revision`. A client may see `step` and `reason`, so `step` and `reason`
+    contain no path and no secret."""
 
     def __init__(self, step: str, reason: str) -> None:
         self.step = step

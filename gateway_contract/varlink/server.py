@@ -160,7 +160,7 @@ class Server:
                 self._logged_fault = None
 
     def _report_fault(self, error: Exception) -> None:
-        """Log why clients cannot connect, once for each reason."""
+        """Log why clients cannot connect, unless the same reason was logged last."""
         if self._logged_fault != str(error):
             self._logged_fault = str(error)
             _log.error("cannot bind the socket %s, clients cannot connect: %s", self._path, error)
