@@ -97,8 +97,9 @@ def serve(
     users: Path | None,
     boot_id: str | None,
 ) -> int:
-    """Serve the gateway that `open_gateway` returns, until SIGTERM or SIGINT. Return the exit status, which
-    is 1 if `open_gateway` raises GatewayApiError or OSError."""
+    """Serve the gateway that `open_gateway` returns, until SIGTERM or SIGINT. Return the exit status: 1 if
+    the core cannot start, for example because `open_gateway` raises GatewayApiError or OSError; 0
+    otherwise."""
     _start_log()
     # The watchdog ends the process by SIGABRT: then the log has the stack of each thread.
     faulthandler.enable()

@@ -163,8 +163,9 @@ def _encode(value: Any) -> str:
 
 
 def merge(base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """Return `theirs` with the changes from `base` to `ours`. If both changed a value, the value in `ours` is
-    used. The items of keyed lists are merged by their keys; any other list is merged as one value."""
+    """Return `theirs` with the changes from `base` to `ours`. If `ours` and `theirs` both changed a value,
+    the result has the value of `ours`. The items of keyed lists are merged by their keys; any other list is
+    merged as one value."""
     return _merge_members(base, ours, theirs, ROOT.members)
 
 

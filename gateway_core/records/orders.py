@@ -120,8 +120,8 @@ class SortedItems(Generic[T]):
 
 
 class Ordering(NamedTuple, Generic[T]):
-    """Order of items by their `key`. The order includes only items for which `belong` returns True; None
-    includes all items."""
+    """Order of items by their `key`. The order includes only items for which `belongs` returns True. If
+    `belongs` is None, the order includes all items."""
 
     key: Callable[[T], Any]
     belongs: Callable[[T], Any] | None = None

@@ -127,8 +127,9 @@ class ChainedRows:
 
 @dataclass(frozen=True)
 class FieldSortedRows:
-    """Rows of `rows`, sorted by a field, with null values first. Rows with the same value are sorted by their
-    keys. There is no index for this order, so each page reads all rows."""
+    """Rows of `rows`, sorted by a field: null values first, and rows with the same value in the order of
+    their keys. With `descending`, the whole order is reversed. No index has this order, so each page reads
+    all rows."""
 
     rows: Rows
     field: str
