@@ -276,7 +276,7 @@ class Stream:
             )
 
     def close(self) -> None:
-        """Close the stream after its last piece was sent."""
+        """Close the stream. The worker calls this method after the last piece was sent."""
         self._pieces.close()
         self._streams.remove(self)
 

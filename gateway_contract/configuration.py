@@ -213,7 +213,8 @@ class ListOf:
         return self.max_items is not None and len(items) > self.max_items
 
     def find_broken_rules(self, items: Sequence[Any]) -> Iterator[str]:
-        """Yield the text of each rule that the typed items of a list break."""
+        """Yield the text of each rule that the items of a list break. `items` are already converted to Python
+        types."""
         if len(items) < self.min_items:
             yield "must not be empty"
         if self.is_too_long(items):

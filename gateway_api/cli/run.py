@@ -160,7 +160,7 @@ def run(port: int, sessions: int, arrivals: float, workers: int, state: Path) ->
             stderr=output,
             # Ctrl-C reaches only the starter, which stops the API before its core.
             start_new_session=True,
-            preexec_fn=_end_with_parent,
+            preexec_fn=_request_sigterm_at_parent_exit,
         )
 
     core = [
@@ -223,8 +223,8 @@ def _require_free_port(port: int) -> None:
         raise CannotRun(f"cannot listen on port {port}: {reason}; set PORT to another") from error
 
 
-def _end_with_parent() -> None:
-    """Make the kernel send SIGTERM to this process when the starter ends."""
+def _request_sigterm_at_parent_exit() -> None:
+    """Make the kernel send SIGTERM to this process when the parent process ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

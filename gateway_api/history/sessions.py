@@ -281,9 +281,9 @@ class SessionWriter(HistoryWriter):
             max(_MIN_REMOVED_SESSIONS, excess // _EXCESS_BYTES_PER_REMOVED_SESSION), _MAX_REMOVED_SESSIONS
         )
         with self._connection.transaction():
-            before = now - limits.days * _DAY_SECONDS
+            oldest_kept = now - limits.days * _DAY_SECONDS
             removed_rows = self._connection.execute(
-                _DELETE_OLDEST, (_END_OF_TIME if excess > 0 else before, batch_size)
+                _DELETE_OLDEST, (_END_OF_TIME if excess > 0 else oldest_kept, batch_size)
             ).fetchall()
             for _, number, *_ in removed_rows:
                 for table in ("network", "rate_change"):
@@ -301,9 +301,9 @@ class SessionWriter(HistoryWriter):
                     _DELETE_OLD_RATES, (until, max_rate_changes)
                 ).rowcount
             max_failures = size // _FAILURES_SIZE_DIVISOR // _FAILURE_BYTES
-            failures = sign_ons.trim(self._connection, before, max_failures)
+            failures = sign_ons.trim(self._connection, oldest_kept, max_failures)
             max_samples = size // _TRAFFIC_SIZE_DIVISOR // _SAMPLE_BYTES
-            has_more = traffic.trim(self._connection, before, max_samples)
+            has_more = traffic.trim(self._connection, oldest_kept, max_samples)
             for text in {text for _, _, *texts in removed_rows for text in texts} | {*chain(*failures)}:
                 self._connection.execute(_DELETE_UNUSED_TEXT, {"text": text})
             self._connection.execute(_FORGET_NUMBERS)

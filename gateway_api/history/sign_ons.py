@@ -141,9 +141,9 @@ class SignOnRecorder:
         self._has_warned = False
 
     def record(self) -> None:
-        """Record failed sign-ons until the core ends the stream or the file is replaced. Raises
-        CoreUnavailable if the core is unavailable, and OSError or sqlite3.Error if the history cannot be
-        written."""
+        """Record failed sign-ons until the core ends the stream of failed sign-ons, or the database file of
+        the history is replaced. Raises CoreUnavailable if the core is unavailable, and OSError or
+        sqlite3.Error if the history cannot be written."""
         with use_writer(SignOnWriter, self._path, self._pool) as writer:
             position = run_on_thread(self._pool, writer.read_position) or _START_POSITION
             while writer.is_current:
@@ -151,7 +151,7 @@ class SignOnRecorder:
                     position = self._follow(writer, position)
                 except CoreLacksMethod as error:
                     if not self._has_warned:
-                        LOG.warning("cannot record failed sign-ons in the history: %s", error)
+                        LOG.warning("cannot record failed sign-ons in the history, trying again: %s", error)
                     self._has_warned = True
                     self._pause(MISSING_METHOD_RETRY_SECONDS)
 

@@ -114,8 +114,8 @@ class Connection:
         return self
 
     def wait_for_body(self) -> AbstractContextManager[None]:
-        """Begin the wait for a piece of a request's body. Return the context in which the caller must
-        wait."""
+        """Begin the wait for a piece of a request's body. Return a context manager: the caller must
+        wait inside its block."""
         if self.phase is not Phase.WORK:
             return _NO_WAIT
         now = self._table.clock()

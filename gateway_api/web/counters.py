@@ -75,7 +75,10 @@ def prepare_worker(ended_pid: int | None) -> None:
                 _create_file(own, size)
     except OSError as error:
         _workers_without_space[pid % mmap.PAGESIZE] = 1
-        LOG.error("cannot create the counter files of a worker, the metrics lack its counts: %s", error)
+        LOG.error(
+            "cannot create the counter files of a worker, the metrics lack the counts of this worker: %s",
+            error,
+        )
 
 
 def _create_file(file: Path, size: int) -> None:

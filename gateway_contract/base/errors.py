@@ -118,7 +118,7 @@ class StepFailed(GatewayApiError):
 
 class StillConnected(GatewayApiError):
     """Failure to end sessions: some of the sessions are still connected. `ended` has the records of the
-    sessions that ended. A client may see the reason."""
+    sessions that ended. The text has no internal details, so the API sends the text to clients."""
 
     def __init__(self, connected: int, ended: Sequence[Any], reason: str) -> None:
         self.connected = connected

@@ -128,8 +128,8 @@ def read_log_style(environment: Mapping[str, str]) -> tuple[str, int, BadSetting
 
 
 def choice(environment: Mapping[str, str], variable: str, *choices: str) -> str:
-    """Return the value of a variable that must be one of `choices`. Raises BadSetting if the variable has
-    another value."""
+    """Return the value of an environment variable, or its default if the variable is not set. Raises
+    BadSetting if the value is not one of `choices`."""
     chosen = value(environment, variable)
     if chosen not in choices:
         raise BadSetting(f"{variable} must be {' or '.join(choices)}, not {chosen!r}")

@@ -112,10 +112,10 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
         for document in (before, after)
     )
     for path, keys in new_orders.items():
-        former = old_orders.get(path, [])
-        in_both = set(former) & set(keys)
-        if [key for key in former if key in in_both] != [key for key in keys if key in in_both]:
-            old[path], new[path] = _encode(former), _encode(keys)
+        old_keys = old_orders.get(path, [])
+        in_both = set(old_keys) & set(keys)
+        if [key for key in old_keys if key in in_both] != [key for key in keys if key in in_both]:
+            old[path], new[path] = _encode(old_keys), _encode(keys)
     paths = sorted((path for path in {**old, **new} if old.get(path) != new.get(path)), key=format_path)
     return [Change(path, old.get(path), new.get(path)) for path in paths]
 

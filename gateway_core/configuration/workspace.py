@@ -156,7 +156,8 @@ class Workspace:
         except StepFailed as error:
             # The gateway must start anyway.
             _log.error(
-                "cannot read the former configuration, sessions of its CGNAT range are not served: %s", error
+                "cannot read the former configuration, sessions of the former CGNAT range are not served: %s",
+                error,
             )
             return self.snapshot.running.sections
 
@@ -527,7 +528,8 @@ class Workspace:
                 raise StepFailed("read the configuration that may return", reason) from error
             # A damaged configuration cannot return either.
             _log.error(
-                "cannot read the former configuration, sessions of its CGNAT range are not served: %s", error
+                "cannot read the former configuration, sessions of the former CGNAT range are not served: %s",
+                error,
             )
             return configuration.sections
         return add_former_range(configuration.sections, baseline.cgnat.source_range)

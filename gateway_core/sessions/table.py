@@ -221,7 +221,7 @@ _SHARED_ADDRESSES = IPv4Network("100.64.0.0/10")
 _INDEXED_TEXTS = ("ip_address", "username", "mac_address", "interface")
 _get_id = attrgetter("summary.id")
 _BY_ID: Ordering[Any] = Ordering(_get_id)
-_STEERED_BY_ID: Ordering[Any] = Ordering(_get_id, attrgetter("vrf_steered"))
+_STEERED_SESSIONS_BY_ID: Ordering[Any] = Ordering(_get_id, attrgetter("vrf_steered"))
 _get_indexed_values = attrgetter(
     *_INDEXED_TEXTS, "access_interface", "ipv6_address", "ipv6_prefix", "delegated_prefixes"
 )
@@ -326,7 +326,7 @@ class SessionTable(Generic[S]):
         """Return a row with a CgnatSession for each session that is steered to the CGNAT appliance, sorted by
         id."""
         with self.lock:
-            cgnat, steered = self._cgnat, self.snapshot(_STEERED_BY_ID)
+            cgnat, steered = self._cgnat, self.snapshot(_STEERED_SESSIONS_BY_ID)
         return SortedRows(steered, lambda session: (session.id,), methodcaller("make_cgnat", cgnat))
 
     def compute_steering(self, address: str | None) -> tuple[bool, bool]:

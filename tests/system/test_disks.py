@@ -224,7 +224,7 @@ def test_on_a_full_runtime_folder_it_serves_without_counters_until_it_is_reloade
             assert gateway.health("counters") == ("degraded", message)
             assert gateway.health("disk") == ("failed", "0 % of the disk of the counters is free.")
             lines = gateway.said()[began:].splitlines()
-            assert sum("the metrics lack its counts" in line for line in lines) == WORKERS
+            assert sum("the metrics lack the counts of this worker" in line for line in lines) == WORKERS
             free(folder)
             workers[:] = gateway.reload()
             assert samples(gateway.api)[state_of_counters] == 0

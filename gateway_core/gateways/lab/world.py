@@ -150,7 +150,7 @@ class World:
         #: Heap of departure times and session ids. Includes sessions that were disconnected earlier.
         self._departures: list[tuple[float, int]] = []
         for _ in range(population.sessions):
-            self._arrive(now, self._generator.draw_age(), is_at_start=True)
+            self._add_subscriber(now, self._generator.draw_age(), is_at_start=True)
         self._restore_rates()
 
     def advance(self, now: float, max_events: int) -> bool:
@@ -167,7 +167,7 @@ class World:
             self.vlans.expire(event_at)
             if not is_departure:
                 self._next_arrival += self._generator.draw_wait()
-                self._arrive(event_at)
+                self._add_subscriber(event_at)
                 continue
             _, id = heapq.heappop(self._departures)
             session = self.sessions.get(id)
@@ -243,7 +243,7 @@ class World:
     def _find_vlans_on_removed_trunks(self, configuration: Configuration) -> list[ManagedVlan]:
         return [vlan for vlan in self.vlans if vlan.access_vlan.trunk not in configuration.demux.trunks]
 
-    def _arrive(self, now: float, age: float = 0.0, *, is_at_start: bool = False) -> None:
+    def _add_subscriber(self, now: float, age: float = 0.0, *, is_at_start: bool = False) -> None:
         if len(self.sessions) >= MAX_SESSIONS:
             return
         subscriber = self._generator.draw_subscriber()

@@ -302,11 +302,11 @@ class LinuxGateway:
         return Impact.of(ends, held=held_count)
 
     def _end_sessions(self, commit: PendingCommit) -> None:
-        def find_remaining() -> tuple[int, ...]:
+        def find_remaining_sessions() -> tuple[int, ...]:
             # Another commit may restore the configuration that a session needs.
             return commit.drop_ended(self.sessions.all(), self.configuration).session_ids
 
-        self.tracker.end(find_remaining)
+        self.tracker.end(find_remaining_sessions)
         try:
             # Not during a commit: the commit is pending, and ends no session before it takes effect.
             with self.tracker.block_changes():

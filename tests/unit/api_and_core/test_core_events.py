@@ -311,7 +311,7 @@ def test_a_core_that_does_not_tell_of_failures_is_asked_each_minute_and_named_on
         recording.run()
     assert recording.pauses == [60.0] * 3
     assert [record.message for record in caplog.records] == [
-        "cannot record failed sign-ons in the history:"
+        "cannot record failed sign-ons in the history, trying again:"
         " The core daemon lacks the method SubscribeFailedSignOns"
     ]
     assert recording.usernames() == []

@@ -303,8 +303,8 @@ class FrrDifference:
 
 
 class FrrConfiguration:
-    """Access to the running configuration of FRR, for one commit. Not thread-safe. A refused commit needs at
-    most ten runs of frr-reload.py."""
+    """Access to the running configuration of FRR, for one commit. Not thread-safe. If FRR refuses the
+    commit, frr-reload.py runs at most ten times until the former configuration is back."""
 
     def __init__(self, folders: FrrFolders, limits: CommitLimits) -> None:
         self._folders = folders
@@ -600,7 +600,11 @@ def _find_dead_daemon(sockets: Path) -> str | None:
                 return path.stem
             except OSError as error:
                 # A daemon that is busy, or gone in order: a refusal alone says that nobody listens.
-                _log.debug("cannot connect to the FRR daemon at %s, which counts as running: %s", path, error)
+                _log.debug(
+                    "cannot connect to the FRR daemon at %s, the core takes the daemon for running: %s",
+                    path,
+                    error,
+                )
     return None
 
 

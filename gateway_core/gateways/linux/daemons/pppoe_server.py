@@ -524,7 +524,9 @@ class PppoeServerSource(Source):
             return None
         except (OSError, UnreadableRecord) as error:
             _log.warning(
-                "cannot read the record of pppd %d, traffic is taken from its log: %s", process.pid, error
+                "cannot read the record of pppd %d, the traffic counters come from the log of this pppd: %s",
+                process.pid,
+                error,
             )
             return None
 

@@ -81,7 +81,7 @@ class Limits(NamedTuple):
 
 
 @dataclass(eq=False)
-class Direction:
+class DirectionShaper:
     """Work on one traffic direction of a session, downstream or upstream: the limit, the devices, and the
     result."""
 
@@ -117,7 +117,7 @@ class Shaper:
         #: None until fq_codel was tried.
         self._has_fq_codel: bool | None = None
 
-    def shape(self, sessions: Sequence[Limits]) -> list[tuple[Direction, Direction]]:
+    def shape(self, sessions: Sequence[Limits]) -> list[tuple[DirectionShaper, DirectionShaper]]:
         """Set the downstream and upstream limits of sessions. Return the two directions of each session,
         downstream first. No two sessions may have the same device. If a device is removed during the change,
         the error of the direction is NoDevice."""
@@ -172,7 +172,7 @@ class Shaper:
         step = f"remove the limits of {len(sessions)} sessions"
         links = self._reader.find_links([interface for interface, _ in sessions])
         directions = [
-            Direction(step, 0 if link is None else link.index, None, ifb)
+            DirectionShaper(step, 0 if link is None else link.index, None, ifb)
             for link, (_, ifb) in zip(links, sessions, strict=True)
         ]
         # The kernel has removed the qdiscs of a device that is gone.
@@ -211,7 +211,7 @@ class Shaper:
             self.stop_shaping(*removed.items())
         return list(removed)
 
-    def _create_ifbs(self, directions: Sequence[Direction]) -> list[Direction]:
+    def _create_ifbs(self, directions: Sequence[DirectionShaper]) -> list[DirectionShaper]:
         """Create the missing IFBs of directions. Return the directions whose IFB is down."""
         for each in directions:
             if len(each.ifb) > MAX_NAME_LENGTH:
@@ -238,7 +238,7 @@ class Shaper:
             return (root,)
         return root, QdiscEntry(ifindex, _TBF_CLASS, _FQ_CODEL_QDISC.handle, _FQ_CODEL_QDISC.kind)
 
-    def _set_limits(self, directions: Sequence[Direction]) -> None:
+    def _set_limits(self, directions: Sequence[DirectionShaper]) -> None:
         """Set the rate limits of directions. A limit works with a plain FIFO queue until fq_codel is
         added."""
         self._set_qdisc(
@@ -260,7 +260,7 @@ class Shaper:
         if self._has_fq_codel:
             self._set_queues(waiting)
 
-    def _try_fq_codel(self, direction: Direction) -> None:
+    def _try_fq_codel(self, direction: DirectionShaper) -> None:
         self._set_queues([direction])
         if direction.error is None:
             self._has_fq_codel = True
@@ -274,7 +274,7 @@ class Shaper:
                     "load the module sch_fq_codel and restart the core"
                 )
 
-    def _set_queues(self, directions: Iterable[Direction]) -> None:
+    def _set_queues(self, directions: Iterable[DirectionShaper]) -> None:
         add = partial(
             qdiscs.add_fq_codel,
             parent=_TBF_CLASS,
@@ -284,7 +284,7 @@ class Shaper:
         )
         self._set_qdisc(_TBF_CLASS, [(each, _FQ_CODEL_QDISC, add(each.limited_index)) for each in directions])
 
-    def _set_qdisc(self, parent: int, todo: Sequence[tuple[Direction, Qdisc, KernelChange]]) -> None:
+    def _set_qdisc(self, parent: int, todo: Sequence[tuple[DirectionShaper, Qdisc, KernelChange]]) -> None:
         """Set the qdisc under the handle `parent` on each device. `todo` contains each direction with the
         qdisc and the change that adds the qdisc. An existing qdisc with the same handle and kind is changed
         in place. Any other qdisc is replaced."""
@@ -306,7 +306,7 @@ class Shaper:
         working = _select_working(each for each, _ in others)
         _run_changes([(each, qdiscs.make_replacement(wanted[each][1])) for each in working])
 
-    def _remove_limits(self, directions: Sequence[Direction]) -> None:
+    def _remove_limits(self, directions: Sequence[DirectionShaper]) -> None:
         working = _select_working(directions)
         found = self._reader.find_qdiscs([(each.device_index, ROOT) for each in working])
         ours = [
@@ -316,7 +316,7 @@ class Shaper:
         ]
         _run_changes(ours, _GONE_CODES)
 
-    def _set_redirects(self, directions: Sequence[Direction]) -> None:
+    def _set_redirects(self, directions: Sequence[DirectionShaper]) -> None:
         additions = [(each, qdiscs.add_ingress(each.device_index)) for each in _select_working(directions)]
         created, present = _run_changes(additions, {errno.EEXIST})
         wrong, missing = [], list(created)
@@ -342,7 +342,7 @@ class Shaper:
             ]
         )
 
-    def _remove_redirects(self, directions: Sequence[Direction]) -> None:
+    def _remove_redirects(self, directions: Sequence[DirectionShaper]) -> None:
         ours = [each for each in _select_working(directions) if self._read_redirects(each.device_index)]
         _run_changes(
             [(each, qdiscs.delete_redirects(each.device_index, _REDIRECT_PRIORITY)) for each in ours],
@@ -357,7 +357,7 @@ class Shaper:
     def _read_redirects(self, ifindex: int) -> list[PacketFilter]:
         return [each for each in self._reader.read_filters(ifindex) if each.priority == _REDIRECT_PRIORITY]
 
-    def _remove_ifbs(self, directions: Sequence[Direction]) -> None:
+    def _remove_ifbs(self, directions: Sequence[DirectionShaper]) -> None:
         """Remove the IFBs of directions. Remove the redirects to these IFBs before this call, or the
         redirected packets would be lost."""
         working, changes = _select_working(directions), []
@@ -371,25 +371,25 @@ class Shaper:
             change(f"remove {len(going)} IFBs", links.delete_group(_REMOVAL_GROUP))
 
 
-def _make_directions(session: Limits) -> tuple[Direction, Direction]:
+def _make_directions(session: Limits) -> tuple[DirectionShaper, DirectionShaper]:
     link, ifb = session.link, session.ifb
     down, up = (
         _make_limit(rate, session.profile, link) if rate else None
         for rate in (session.down_bps, session.up_bps)
     )
     return (
-        Direction(f"shape {link.name}", link.index, down, limited_index=link.index),
-        Direction(f"shape {link.name} by {ifb}", link.index, up, ifb),
+        DirectionShaper(f"shape {link.name}", link.index, down, limited_index=link.index),
+        DirectionShaper(f"shape {link.name} by {ifb}", link.index, up, ifb),
     )
 
 
-def _select_working(directions: Iterable[Direction]) -> list[Direction]:
+def _select_working(directions: Iterable[DirectionShaper]) -> list[DirectionShaper]:
     return [each for each in directions if each.error is None]
 
 
 def _run_changes(
-    changes: Sequence[tuple[Direction, KernelChange]], accepted_codes: Container[int] = ()
-) -> tuple[list[Direction], list[Direction]]:
+    changes: Sequence[tuple[DirectionShaper, KernelChange]], accepted_codes: Container[int] = ()
+) -> tuple[list[DirectionShaper], list[DirectionShaper]]:
     """Make changes in the given order. Return two lists: the directions whose change succeeded, and the
     directions whose change the kernel refused with an error number in `accepted_codes`. Any other refusal is
     stored as the error of its direction."""

@@ -433,10 +433,11 @@ class Tracker:
             raise StillConnected(remaining_count, ended_records, reason)
         return sorted_ends
 
-    def end(self, find_remaining: Callable[[], Iterable[int]]) -> None:
-        """End the sessions that `find_remaining` returns, and try again until `find_remaining` returns no id.
-        Sessions of a source that does not reply are ended when the source replies."""
-        while ids := list(find_remaining()):
+    def end(self, find_remaining_sessions: Callable[[], Iterable[int]]) -> None:
+        """End the sessions that `find_remaining_sessions` returns, and try again until
+        `find_remaining_sessions` returns no id. Sessions of a source that does not reply are ended when the
+        source replies."""
+        while ids := list(find_remaining_sessions()):
             replying = {watch.name for watch in self.watches if watch.is_available}
             sessions = filter(None, map(self.sessions.get, ids))
             reachable = [session.id for session in sessions if session.key.source in replying]
