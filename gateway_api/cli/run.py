@@ -29,6 +29,7 @@ from gateway_api.cli import certificates
 from gateway_contract import program
 from gateway_contract.base import durable
 from gateway_contract.base.errors import GatewayApiError
+from gateway_contract.base.process import wait_for_signal
 from gateway_contract.passwords import hash_password
 
 _Process: TypeAlias = "subprocess.Popen[bytes]"
@@ -70,6 +71,10 @@ class CannotRun(GatewayApiError):
     """Error of `make run`: the gateway cannot run. The text is the reason, in one sentence."""
 
 
+class Stopped(GatewayApiError):
+    """A signal to stop, before the gateway runs."""
+
+
 class RunFolder:
     """Folder `STATE` of `make run`, with the files of the gateway."""
 
@@ -100,12 +105,20 @@ class RunFolder:
         self.environment.unlink(missing_ok=True)
         certificates.ensure(self.certificate, self.key, "localhost")
         certificates.renew(self.certificate, self.key, "localhost")
-        if not self.secret.exists():
+        if not _has_content(self.secret):
             durable.replace(self.secret, secrets.token_hex(32).encode())
-        if not self._passwords.exists():
+        if not _has_content(self._passwords):
+            if (self.configuration / "state.json").exists():
+                raise CannotRun(
+                    f"{self._passwords} is lost, and the running configuration has the former passwords; "
+                    f"remove the folder {self.configuration} to start afresh"
+                )
+            # The factory configuration has the hashes of the former passwords. It is removed first: a kill
+            # between the two files would leave it for good.
+            self.factory.unlink(missing_ok=True)
             passwords = {user: secrets.token_urlsafe(12) for user in ("admin", "operator")}
             durable.replace(self._passwords, json.dumps(passwords).encode())
-        if not self.factory.exists():
+        if not _has_content(self.factory):
             document = json.loads(_FACTORY_FILE.read_text())
             document["radius"]["secret"] = secrets.token_urlsafe(16)
             document["api"]["users"] = [
@@ -198,21 +211,23 @@ def run(port: int, sessions: int, arrivals: float, workers: int, state: Path) ->
         login = _LOGIN.format(password=folder.passwords["admin"], log=folder.log) if output else ""
         environment = shlex.quote(str(folder.environment))
         click.echo(_GREETING.format(url=url, login=login, environment=environment, curl=_CURL))
-        while True:
-            time.sleep(_RESTART_PAUSE_SECONDS)
+        while not wait_for_signal(_STOP_SIGNALS, _RESTART_PAUSE_SECONDS):
             for name, start_program, _ in programs:
                 if (status := running[name].poll()) is not None:
                     click.echo(f"the {name} ended with {status}; starting it again", err=True)
                     running[name] = start_program()
-    except KeyboardInterrupt:
+    except Stopped:
         return
     finally:
-        for each in _STOP_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
         for process in reversed(running.values()):
             _stop(process)
         # Scripts that find the file rely on a running API.
         folder.environment.unlink(missing_ok=True)
+
+
+def _has_content(path: Path) -> bool:
+    """Return True for a file that exists and is not empty: a file may be cut off by a power cut."""
+    return path.exists() and path.stat().st_size > 0
 
 
 def _require_free_port(port: int) -> None:
@@ -224,15 +239,19 @@ def _require_free_port(port: int) -> None:
 
 
 def _request_sigterm_at_parent_exit() -> None:
-    """Make the kernel send SIGTERM to this process when the parent process ends."""
+    """Make the kernel send SIGTERM to this process when the parent process ends. Unblock the signals that the
+    parent process has blocked."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait_until_ready(is_ready: Callable[[], bool], running: Iterable[_Process]) -> bool:
-    """Wait until `is_ready` returns True. Return False if a program in `running` ends, or after a minute."""
+    """Wait until `is_ready` returns True. Return False if a program in `running` ends, or after a minute.
+    Raises Stopped after a signal to stop."""
     deadline = time.monotonic() + _START_SECONDS
     while not is_ready():
-        time.sleep(0.1)
+        if wait_for_signal(_STOP_SIGNALS, 0.1):
+            raise Stopped
         if time.monotonic() > deadline or any(process.poll() is not None for process in running):
             return False
     return True
@@ -261,8 +280,9 @@ def _stop(process: _Process) -> None:
 def main() -> int:
     """Run the command, and return the exit status: 0 after a signal, 1 if the gateway could not run, or 2 if
     a variable has a wrong value."""
-    for each in _STOP_SIGNALS:
-        signal.signal(each, signal.default_int_handler)
+    # The signals are blocked and waited for: a handler would interrupt any code, such as a lock of
+    # `subprocess`.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
         return program.run(run, "make run")
     except (GatewayApiError, OSError) as error:

@@ -309,7 +309,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]
             _log.info("closed %d connections: the clients did not %s in time", count, phase.value)
         if rejections := self._connections.take_rejection_count():
             _log.warning(
-                "rejected %d connections: all other connections have requests in progress", rejections
+                "rejected %d connections: the limit is reached, and no connection is idle", rejections
             )
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:

@@ -75,7 +75,7 @@ def return_large_objects() -> None:
         # A lower threshold would return memory and request it again with each response.
         and libc.mallopt(_M_TRIM_THRESHOLD, 1 << 20)
     ):
-        _log.warning("malloc refuses its thresholds: after a long list the process keeps memory")
+        _log.warning("cannot set the thresholds of malloc: the process keeps the memory of large responses")
 
 
 def raise_descriptor_limit() -> None:

@@ -111,7 +111,7 @@ def test_a_certificate_of_the_setup_is_renewed_a_month_before_its_end(
     key = pair.key.read_bytes()
     pair.certificate.unlink()
     with monkeypatch.context() as patched:
-        patched.setattr(certificates, "DAYS", days)
+        patched.setattr(certificates, "VALIDITY_DAYS", days)
         pair.ensure()
     assert pair.renew() == renewed
     assert days_of(pair) == (397 if renewed else days)

@@ -601,7 +601,7 @@ def _find_dead_daemon(sockets: Path) -> str | None:
             except OSError as error:
                 # A daemon that is busy, or gone in order: a refusal alone says that nobody listens.
                 _log.debug(
-                    "cannot connect to the FRR daemon at %s, the core takes the daemon for running: %s",
+                    "cannot connect to the FRR daemon at %s, assuming that the daemon is running: %s",
                     path,
                     error,
                 )
