@@ -46,9 +46,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any] | click.Command)
 
 
 class Usage(NamedTuple):
-    """Usage of a command that the option or argument `by` selects. If `by` is None, the usage applies when no
-    such option or argument is given. The usage allows the names in `options`, and requires at least one of
-    the names in `required`. Both are lists of names, separated by spaces."""
+    """One usage of a command. The usage applies if the option or argument `by` is given; if `by` is None, the
+    usage applies when no other usage does. `options` are the allowed names, and `required` are names of which
+    at least one must be given; both are separated by spaces."""
 
     by: str | None
     options: str

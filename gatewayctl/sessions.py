@@ -106,8 +106,8 @@ _PARSER_BY_KIND: Mapping[Kind, Callable[[str], str]] = {
 
 @dataclass(frozen=True)
 class Target:
-    """Target as the user typed it. `meanings` maps each kind that the text may have to the value that the API
-    takes for this kind."""
+    """Argument that selects sessions, as the user typed the argument. `meanings` maps each possible kind of
+    the argument, such as id or username, to the value to send to the API."""
 
     text: str
     meanings: Mapping[Kind, str]

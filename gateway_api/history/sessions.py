@@ -420,8 +420,9 @@ class HistoryFilter(NamedTuple):
 
     @property
     def is_for_subscriber(self) -> bool:
-        """True if the filter is for one subscriber or a search text, and so also matches records with wrong
-        times. In lists of all subscribers, records with wrong times would be the newest records for years."""
+        """True if the filter names one subscriber or has a search text. Only such a filter also matches
+        records with wrong times: in a list of all subscribers, a record with a time in the future would be
+        the newest record for years."""
         return any((self.id, self.username, self.mac_address, self.ip_address, self.search))
 
 

@@ -233,8 +233,8 @@ class Connections:
             self._end([slowest])
 
     def release(self, connection: Connection) -> None:
-        """Subtract the client of a connection from the clients that receive the same bytes, which `hold` has
-        counted."""
+        """Decrement the number of clients that receive the same bytes as this connection. `hold` has
+        incremented this number."""
         data, connection.unsent = connection.unsent, None
         if data is None:
             return

@@ -183,8 +183,8 @@ def _parse_page_time(
 
 
 def parse_past_time(text: str, now: float) -> float:
-    """Convert the text of a time that must not be after `now` to epoch seconds. Raises ValueError with the
-    rule if the text is not such a time."""
+    """Parse a time, and return epoch seconds. Raises ValueError, whose text is the broken rule, if the text
+    is not a time or the time is after `now`."""
     at = parse_time(text, now)
     if at > now:
         raise ValueError(f"must not be in the future: it is {format_utc(now)} now")

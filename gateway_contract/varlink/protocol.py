@@ -103,7 +103,7 @@ def encode(message: CallMessage | Reply) -> bytes:
 
 
 def decode_call(message: bytes) -> CallMessage:
-    """Decode a message of a client to a call. Raises ProtocolError if the message is not a valid call."""
+    """Return the call in a client's message. Raises ProtocolError if the message is not a valid call."""
     call = _decode(_call_decoder, message)
     if _starts_with(call.parameters, b"n"):
         call.parameters = NO_PARAMETERS

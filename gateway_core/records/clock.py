@@ -96,8 +96,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Expiry(Moment, frozen=True, gc=False):
-    """Moment at which the former rates of a session return. The rates are in bits per second. `shows` is the
-    time to display, in epoch seconds; None means that `at` is displayed."""
+    """End of temporary rates: the moment, and the former rates that return then, in bits per second. `shows`
+    is the time to display, in epoch seconds, if it differs from the moment; otherwise None."""
 
     former_down: int
     former_up: int

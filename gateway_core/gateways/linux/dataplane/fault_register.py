@@ -63,7 +63,7 @@ class FaultRegister:
 
     def list_faulty_sessions(self) -> list[int | None]:
         """Return the ids of the sessions with a fault, ordered by the last repair attempt of each session,
-        oldest first. The id None stands for the parts that belong to no session."""
+        oldest first. The id None stands for kernel state that belongs to no session."""
         with self._lock:
             return list(self._faults)
 

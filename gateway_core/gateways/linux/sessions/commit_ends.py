@@ -126,8 +126,8 @@ def _make_address_rules(running: Configuration, wanted: Configuration) -> Iterab
 
 
 def _make_prefix_rules(running: Configuration, wanted: Configuration) -> Iterable[EndRule]:
-    """Yield the rule for the IPv6 prefixes of accel-ppp. Sessions of other sources do not end, because the
-    commit gives these sessions a new prefix."""
+    """Yield the rule that selects the sessions of accel-ppp that end because the commit changes their IPv6
+    networks. Sessions of other sources do not end, because the commit gives these sessions a new prefix."""
     before, after = running.subscribers.ipv6_networks, wanted.subscribers.ipv6_networks
     if before == after:
         return
