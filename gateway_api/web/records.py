@@ -111,7 +111,7 @@ class HealthDetail(Record, frozen=True):
 
 
 class OpenApi(Record, frozen=True):
-    """This document, in the format of the OpenAPI Specification."""
+    """The OpenAPI document of the API."""
 
     openapi: Annotated[str, about("Version of the OpenAPI Specification.", "3.1.0")]
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Template
 
 from gateway_contract.base import durable
 from gateway_contract.base.errors import StepFailed
@@ -22,6 +22,7 @@ from gateway_core.configuration.workspace import RenderedFiles
 from gateway_core.gateways.linux.daemons.source import FailureSource, RadiusClient, Source
 from gateway_core.gateways.linux.daemons.systemd import Systemd
 from gateway_core.gateways.linux.program import CommitLimits
+from gateway_core.gateways.linux.templates import make_environment
 from gateway_core.records.clock import Clock
 
 #: Folder of the rendered files, which only root and the core enter. The units and `packaging/pppoe` name the
@@ -35,15 +36,7 @@ UndoStep = Callable[[], None]
 
 _log = logging.getLogger(__name__)
 
-_environment = Environment(
-    loader=PackageLoader(__package__, "."),
-    undefined=StrictUndefined,
-    autoescape=False,  # noqa: S701 - these are no web pages
-    auto_reload=False,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
+_environment = make_environment(__package__)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gateway_contract.core.health import FaultKind
 from gateway_core.gateways.linux.dataplane.fault_register import FaultRegister, PlanePart
@@ -20,6 +19,7 @@ from gateway_core.gateways.linux.entries import EntryReader, UnreadableEntry
 from gateway_core.gateways.linux.kernel.netlink import KernelError
 from gateway_core.gateways.linux.kernel.watcher import RulesetEvents
 from gateway_core.gateways.linux.program import ProgramFailed, run
+from gateway_core.gateways.linux.templates import make_environment
 
 #: Limits of a run of nft. A table of 64 trunks has some 100 kB.
 _RUN_SECONDS, _MAX_OUTPUT_BYTES = 10.0, 1 << 22
@@ -41,14 +41,7 @@ _OBJECT_READER = EntryReader(
     "the objects in a table of the gateway",
     "the table counts as changed, unless it was so when the core loaded it",
 )
-_templates = Environment(
-    loader=PackageLoader(__package__, "."),
-    undefined=StrictUndefined,
-    autoescape=False,  # noqa: S701 - these are no web pages
-    auto_reload=False,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_templates = make_environment(__package__)
 
 
 class _Listing(msgspec.Struct):
