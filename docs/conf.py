@@ -1,15 +1,13 @@
 """Sphinx: `make docs` builds these pages."""
 
-from configparser import ConfigParser
 from pathlib import Path
+from runpy import run_path
 
 _ROOT = Path(__file__).parents[1]
-_setup = ConfigParser()
-_setup.read(_ROOT / "setup.cfg")
 
 project = "Subscriber gateway"
 author = "The authors of gateway-api"
-version = release = _setup["metadata"]["version"]
+version = release = run_path(str(_ROOT / "gateway_contract" / "version.py"))["VERSION"]
 extensions = ["myst_parser"]
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3

@@ -7,7 +7,7 @@ from types import ModuleType
 import click
 
 from gateway_contract.program import LateCommands
-from gateway_contract.version import PACKAGE
+from gateway_contract.version import VERSION
 from gatewayctl import terminal
 from gatewayctl.cli import all_option, columns_option, context_option, group, output_option
 from gatewayctl.errors import ClientError, ExitStatus
@@ -67,7 +67,7 @@ def _load_command(name: str) -> click.Command:
 @all_option
 @output_option
 @columns_option
-@click.version_option(package_name=PACKAGE, message="%(prog)s %(version)s")
+@click.version_option(VERSION, message="%(prog)s %(version)s")
 def gatewayctl() -> None:
     """The command line of a subscriber gateway's management API.
 

@@ -21,6 +21,7 @@ from gateway_contract.history import (
     TimelineEntry,
     TrafficSample,
 )
+from gateway_contract.version import VERSION
 
 Object = Annotated[dict[str, Any], Meta(extra_json_schema={"additionalProperties": {}})]
 
@@ -99,7 +100,7 @@ class Version(Record, frozen=True):
     """Name and version of the product, and the part of the product that responds."""
 
     product: Annotated[str, about("Name of the product.", "Subscriber Gateway")]
-    version: Annotated[str, about("Version of the product.", "0.1.0")]
+    version: Annotated[str, about("Version of the product.", VERSION)]
     component: Annotated[str, about("Part of the product that responds.", "gateway-api")]
 
 

@@ -27,6 +27,7 @@ from gateway_contract.core.health import (
     RepairCount,
     SkippedEntries,
 )
+from gateway_contract.version import VERSION
 
 _RATE = Meta(ge=1, le=MAX_BPS)
 
@@ -191,7 +192,7 @@ class Health(Record, frozen=True):
     stale_sessions: StaleSessions
     unavailable_sources: UnavailableSources
     product: Annotated[str, about("Name of the product.", "Subscriber Gateway")]
-    version: Annotated[str, about("Version of the product.", "0.1.0")]
+    version: Annotated[str, about("Version of the product.", VERSION)]
 
 
 class GetHealth(Method[Health], frozen=True):
