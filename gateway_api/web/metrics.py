@@ -6,7 +6,6 @@ a million paths adds one series, not a million.
 """
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -116,7 +115,7 @@ def install(app: Flask, user_services: UserServices) -> None:
                 extra=make_log_extra(),
             )
             counter_text = ""
-        return generate_latest(state).decode() + counter_text + _format_former_counter(counter_text)
+        return generate_latest(state).decode() + counter_text
 
     app.extensions[_EXTENSION_NAME] = ScrapeCache(make_text, time.monotonic)
 
@@ -130,14 +129,6 @@ def route(request: Request) -> str:
     """Return the path template of the request's route, such as `/subscribers/{id}`, or `unmatched` if no
     route matches. The exporter gives the label the name of this function."""
     return "unmatched" if request.url_rule is None else make_path_template(request.url_rule.rule)
-
-
-def _format_former_counter(counter_text: str) -> str:
-    """Return the given counter in the text format of former versions, which is kept for one release."""
-    lines = re.findall(r"^gateway_api_http_request_duration_seconds_count(.*\n)", counter_text, re.MULTILINE)
-    name = "gateway_api_http_requests"
-    about = f"# HELP {name}_total Requests\n# TYPE {name}_total counter\n"
-    return about + "".join(f"{name}_total{line}" for line in lines)
 
 
 class _StateCollector(Collector):
