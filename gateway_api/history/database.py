@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from ipaddress import IPv4Address, IPv6Network
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar
 
 from gateway_contract.base import databases, durable
 from gateway_contract.base.databases import DatabaseFile
@@ -184,11 +184,6 @@ def _add_columns(connection: DatabaseFile) -> None:
             rows = connection.execute("SELECT number, text FROM text").fetchall()
             folded = [(_fold(text), number) for number, text in rows if not text.isascii()]
             connection.executemany("UPDATE text SET folded = ? WHERE number = ?", folded)
-        columns_in_file = _read_columns(connection, "session")
-        for field, column in COLUMNS.items():
-            if column not in columns_in_file:
-                kind = "INTEGER" if int in get_args(get_type_hints(PastSession)[field]) else "TEXT"
-                connection.execute(f"ALTER TABLE session ADD COLUMN {column} {kind}")
 
 
 def _read_columns(connection: sqlite3.Connection, table: str) -> set[str]:

@@ -132,7 +132,6 @@ class ConfigurationStore:
             self.close()
             raise
         self._last_number = max(numbers, default=0)
-        self._remove_service_files(numbers)
 
     def read_document(self, number: int) -> dict[str, Any]:
         """Return the configuration of a revision. Raises Unreadable if the file cannot be read."""
@@ -186,22 +185,6 @@ class ConfigurationStore:
                     _log.critical(text, error.strerror)
                 raise
         self.state, self._is_ahead = state, False
-
-    def _remove_service_files(self, numbers: Collection[int]) -> None:
-        """Remove the files of services from the given revisions. An old version of this software stored these
-        files, which contain secrets."""
-        for number in numbers:
-            try:
-                shutil.rmtree(self._get_folder(number) / "services")
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                # The gateway must start anyway. The next start tries again.
-                _log.error(
-                    "cannot remove the secrets in revision %d, next attempt at the next start: %s",
-                    number,
-                    error.strerror,
-                )
 
     def close(self) -> None:
         """Unlock the folder, so that another core can use it."""

@@ -49,20 +49,6 @@ def test_a_session_has_its_end_and_its_counters_once(past: History) -> None:
     assert (found.packets_in, found.packets_out) == (1, 2)
 
 
-def test_a_column_that_an_older_version_lacks_is_added(past: History) -> None:
-    past.add(up(7, 100), down(7, 100, 160))
-    past.store.close()
-    with closing(sqlite3.connect(past.path)) as older, older:
-        older.executescript(
-            "ALTER TABLE session DROP COLUMN packets_in; ALTER TABLE session DROP COLUMN outer_vlan"
-        )
-    with history(past.path) as upgraded:
-        upgraded.add(up(8, 170, outer_vlan_id=100), down(8, 170, 180))
-        new, old = upgraded.found()
-    assert (old.id, old.packets_in, old.packets_out, old.outer_vlan_id) == (7, None, 2, None)
-    assert (new.id, new.packets_in, new.packets_out, new.outer_vlan_id) == (8, 1, 2, 100)
-
-
 def test_names_that_an_older_version_has_recorded_are_found_in_any_case(past: History) -> None:
     past.add(up(7, 100, username="MÜLLER"), up(8, 100, username="Иван"), up(9, 100, username="ANN"))
     past.store.close()

@@ -101,48 +101,6 @@ def test_a_revision_survives_a_restart(folder: Path) -> None:
         assert store.read_commit(number) == COMMIT
 
 
-def with_services(folder: Path, *numbers: int) -> list[Path]:
-    """The folders that a former version kept in revisions, with secrets."""
-    folders = [folder / "revisions" / str(number) / "services" for number in numbers]
-    for services in folders:
-        services.mkdir()
-        (services / "chap-secrets").write_text("alice * hunter2 *\n")
-    return folders
-
-
-def test_the_services_files_of_a_former_version_are_removed_and_the_rest_stays(folder: Path) -> None:
-    with opened(folder) as store:
-        published(store, 1, number=1)
-        published(store, 1, number=2)
-        added(store, number=3)
-    with_services(folder, 1, 2, 3)
-    with opened(folder) as store:
-        assert store.state == State(running=2, archive=(1,))
-        assert [store.read_document(number) for number in (1, 2)] == [{"number": 1}, {"number": 2}]
-        assert store.read_commit(1) == COMMIT
-    assert [path for path in folder.rglob("*") if path.name in ("services", "chap-secrets")] == []
-
-
-def test_services_files_that_cannot_be_removed_stop_no_start(
-    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(_: Path) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    with opened(folder) as store:
-        published(store)
-    (services,) = with_services(folder, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", refused)
-        assert state_in(folder) == State(running=1)
-    assert caplog.messages == [
-        "cannot remove the secrets in revision 1, next attempt at the next start: Read-only file system",
-    ]
-    assert services.exists()
-    state_in(folder)
-    assert not services.exists()
-
-
 def test_a_revision_does_not_count_before_it_is_published(folder: Path) -> None:
     with opened(folder) as store:
         added(store)

@@ -32,7 +32,7 @@ from tests.support.rendered import profile, valid_documents
 #: Of dnsmasq 2.90, with udhcpc 1.35.
 CAPTURED = b"1795305076 52:61:db:13:7f:03 100.64.9.32 * 01:52:61:db:13:7f:03\n"
 V6 = b"duid 00:01:00:01:32:95:74:d2:fa:e3:a2:a4:8f:08\n"
-RECORD = b"0123456789abcdef 1795304476 52:61:db:13:7f:03 trunk0.301 1795305076 live\n"
+RECORD = b"0123456789abcdef 1795304476 52:61:db:13:7f:03 trunk0.301 1795305076 live 84a7e8343baf37f9\n"
 
 MAC = "52:61:db:13:7f:03"
 ADDRESS = "100.64.9.32"
@@ -157,10 +157,9 @@ def test_any_bytes_are_leases_and_a_record_or_unreadable(data: bytes) -> None:
 
 
 def test_a_line_of_the_script_is_a_record() -> None:
-    record = LeaseRecord("0123456789abcdef", 1795304476, MAC, "trunk0.301", "live")
+    record = LeaseRecord("0123456789abcdef", 1795304476, MAC, "trunk0.301", "live", "84a7e8343baf37f9")
     assert parse_record(RECORD) == record
-    assert parse_record(RECORD.replace(b"\n", b" 84a7e8343baf37f9\n")).boot_id == "84a7e8343baf37f9"
-    assert parse_record(RECORD.replace(b"\n", b" -\n")) == record
+    assert parse_record(RECORD.replace(b"84a7e8343baf37f9", b"-")).boot_id is None
     assert parse_record(RECORD.replace(b"trunk0.301", b"-")).interface is None
     assert parse_record(RECORD.replace(b"live", b"expired")).state == "expired"
 
@@ -171,8 +170,8 @@ def test_a_line_of_the_script_is_a_record() -> None:
         RECORD.replace(b"live", b"dead"),
         RECORD.replace(b"trunk0.301", b"--help"),
         RECORD.replace(b" live", b""),
-        RECORD.replace(b"\n", b" --help\n"),
-        RECORD.replace(b"\n", b" 1 2\n"),
+        RECORD.replace(b"84a7e8343baf37f9", b"--help"),
+        RECORD.replace(b"\n", b" 1\n"),
         RECORD.replace(b"0123456789abcdef", b"0123456789ABCDEF"),
         RECORD.replace(b"1795304476", "\u0661".encode()),
         RECORD.replace(b"1795305076", b"later"),

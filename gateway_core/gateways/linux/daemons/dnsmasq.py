@@ -221,11 +221,11 @@ def parse_leases(data: bytes) -> dict[str, Lease]:
 
 
 def parse_record(data: bytes) -> LeaseRecord:
-    """Parse a lease record of the script. A record has seven words; a record of an earlier version of the
-    script has six. Raises UnreadableLease if a word is missing or invalid."""
+    """Parse a lease record of the script. Raises UnreadableLease if the record does not have seven words, or
+    a word is invalid."""
     try:
         words = data.decode("ascii").removesuffix("\n").split(" ")
-        key, started, hardware, interface, expires, state, boot_id = [*words, "-"][: max(7, len(words))]
+        key, started, hardware, interface, expires, state, boot_id = words
     except ValueError as error:
         raise UnreadableLease("a record of a lease does not have seven words") from error
     if not (
