@@ -184,7 +184,7 @@ def test_a_lease_of_dhcpv6_belongs_to_the_session_with_its_mac_address_and_vlan(
     with server.lease_file.open("a") as file:
         file.write("duid 00:01:00:01:32:95:77:8a:fa:e3:a2:a4:8f:08\n")
         file.write("4000000000 7 2001:db8:5::1bb * 00:01:00:01:32:95:77:9c:02:00:00:00:00:07\n")
-    record = f"4b727e627f7afb2a 1795341085 {MAC} trunk0.302 4000000000 live\n"
+    record = f"4b727e627f7afb2a 1795341085 {MAC} trunk0.302 4000000000 live -\n"
     (server.state / "records/2001:db8:5::1bb").write_text(record)
     assert source.list_sessions() == [replace(session, ipv6_address="2001:db8:5::1bb")]
 
