@@ -20,7 +20,7 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test test-all test-long tools lint lint-code lint-page lock openapi screenshots figures bench clean install deb docs interface man
+.PHONY: run test test-all test-long tools lint lint-code lint-page lock openapi screenshots figures bench clean install deb docs pyz interface man
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
@@ -95,6 +95,10 @@ $(BENCH)/.installed: requirements/bench.lock
 # Builds the documentation to where the service finds it: at /docs/, after a restart. With the same Python as the package.
 docs: $(INSTALLED)
 	@PYTHON=$(SYSTEM_PYTHON) packaging/docs $(VENV)/share/doc/gateway-api/html
+
+# Builds the command line in one file: build/gatewayctl.pyz, with its checksum.
+pyz:
+	@$(SYSTEM_PYTHON) packaging/pyz
 
 # Takes the pictures of the documentation.
 screenshots: $(DEVELOPED) tools

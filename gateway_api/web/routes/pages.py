@@ -1,5 +1,6 @@
-"""Pages for browsers: the live page; the reference page, which shows the OpenAPI document; the documentation,
-which `make docs` and the package build into the environment of the programs; and pages with a single message.
+"""Pages for browsers: the live page; the reference page, which shows the OpenAPI document; the documentation
+with gatewayctl.pyz, which `make docs` and the package build into the environment of the programs; and pages
+with a single message.
 
 The pages are the same for every client, and contain no data of the gateway.
 """
@@ -30,12 +31,16 @@ _EXTENSION_NAME = "openapi"
 _CACHE_FOREVER = "public, max-age=31536000, immutable"
 #: Cache-Control of any other file: the client checks each time whether the file has changed.
 _REVALIDATE = "no-cache"
+#: Media type of gatewayctl.pyz, which is compressed already.
+_ARCHIVE_TYPE = "application/octet-stream"
 #: Media types by suffix. No other files are served.
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".png": "image/png",
+    ".pyz": _ARCHIVE_TYPE,
+    ".sha256": "text/plain; charset=utf-8",
     ".svg": "image/svg+xml",
 }
 
@@ -89,7 +94,9 @@ class Asset:
         """Return a response with the asset, compressed if the client accepts gzip. With `only_compressed`,
         the response is always compressed: all browsers accept gzip, and encrypting a megabyte costs as much
         as several requests."""
-        is_compressed = only_compressed or request.accept_encodings.quality("gzip") > 0
+        is_compressed = only_compressed or (
+            self.media_type != _ARCHIVE_TYPE and request.accept_encodings.quality("gzip") > 0
+        )
         body = self.compressed if is_compressed else self.body
         response = Response(body, headers=headers, content_type=self.media_type)
         if is_compressed:

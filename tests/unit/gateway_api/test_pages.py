@@ -74,3 +74,21 @@ def test_documentation_that_is_not_built_is_a_page_that_says_what_to_do(
     assert (page.status_code, page.content_type) == (200, "text/html; charset=utf-8")
     assert "Run make docs in the folder of the source, then restart the API." in page.text
     assert client.get("/docs/other.html").status_code == 404
+
+
+def test_the_command_line_in_one_file_is_served_unchanged_beside_its_checksum(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "gatewayctl.pyz").write_bytes(b"#!/usr/bin/env python3\nPK" + bytes(1000))
+    (folder / "gatewayctl.pyz.sha256").write_text("0a  gatewayctl.pyz\n")
+    monkeypatch.setattr(pages, "BUILT_FOLDER", folder)
+    monkeypatch.setattr(pages, "_DOCUMENTATION_FILES", find_files(folder))
+    client = application.create_app(parts(tmp_path)).test_client()
+    file = client.get("/docs/gatewayctl.pyz", headers={"Accept-Encoding": "gzip"})
+    assert (file.status_code, file.content_type) == (200, "application/octet-stream")
+    assert file.data == (folder / "gatewayctl.pyz").read_bytes()
+    assert "Content-Encoding" not in file.headers
+    again = client.get("/docs/gatewayctl.pyz", headers={"If-None-Match": file.headers["ETag"]})
+    assert (again.status_code, again.data) == (304, b"")
+    checksum = client.get("/docs/gatewayctl.pyz.sha256")
+    assert (checksum.content_type, checksum.text) == ("text/plain; charset=utf-8", "0a  gatewayctl.pyz\n")
