@@ -56,6 +56,7 @@ _HEALTH_METHOD = f"{CORE.name}.{GetHealth.__name__}"
 
 _DEADLINE_FAILED = "cannot return to the former configuration after an unconfirmed commit"
 _RATES_FAILED = "cannot restore the former rates of sessions"
+_NOTE_FAILED = "cannot forget the last noted change, version 0.1.0 cannot start with this configuration"
 _SERVICES_FAILED = "some services do not use the running configuration"
 
 _log = logging.getLogger("gateway_core")
@@ -150,6 +151,8 @@ def serve(
         notify(address)
     _serve_until_signal(signals, socket)
     server.close()
+    if changes.flush():
+        _try_and_log(workspace.forget_note, _NOTE_FAILED)
     return 0
 
 

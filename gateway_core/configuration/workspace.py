@@ -187,6 +187,18 @@ class Workspace:
         if self.snapshot.state.change is not None:
             follower(self.snapshot.state.change)
 
+    def forget_note(self) -> None:
+        """Remove the last note from the state. The follower of notes must have stored the note. Raises
+        StepFailed if the disk fails.
+
+        Version 0.1.0 cannot read a state whose note has the id of a call. A core that forgets the note at its
+        end allows a downgrade to that version.
+        """
+        with self._lock:
+            if self.snapshot.state.change is not None:
+                state = replace(self.snapshot.state, change=None)
+                self._change_state(state, "forget the last note", None)
+
     def follow_versions(self, follower: Callable[[int], None]) -> None:
         """Register `follower`, which is called with the version of each new snapshot before the snapshot
         takes effect. Call `follower` at once with the current version. If `follower` raises OSError, the

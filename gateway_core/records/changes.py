@@ -57,11 +57,12 @@ class Caller(msgspec.Struct, frozen=True):
     call: str | None = None
 
 
-class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Note of a change. The `id` is unique; `before` and `after` contain no secrets.
 
     `user` is a number. The name of the user is looked up only for a reply, because the look-up can be slow.
-    If the note has the id of a `call`, the log stores only this id.
+    If the note has the id of a `call`, the log stores only this id. Version 0.1.0 cannot read a note with the
+    field `call`, so a note without the id of a call is stored without the field.
     """
 
     id: str
@@ -110,6 +111,13 @@ class ChangeLog:
         #: Ids of calls that are not on disk yet. One write takes the ids of all threads that wait for it.
         self._unwritten_calls: list[str] = []
         self._calls_lock = threading.Lock()
+
+    def flush(self) -> bool:
+        """Write the changes that are not on disk yet. Return True if all changes are on disk."""
+        with self._lock:
+            self._write()
+            with self._calls_lock:
+                return not (self._unwritten or self._unwritten_calls)
 
     def add(self, note: Note) -> None:
         """Add a change to the log."""

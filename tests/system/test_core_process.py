@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -410,6 +411,20 @@ def test_a_commit_that_was_not_noted_before_a_crash_is_noted_at_the_next_start(f
     for _ in range(2):
         with core(folder) as (client, _):
             assert changes(client) == noted
+
+
+@pytest.mark.parametrize("of_the_api", [True, False])
+def test_a_core_that_has_ended_leaves_files_that_version_0_1_0_reads(folder: Path, of_the_api: bool) -> None:
+    with core(folder) as (client, _):
+        commit(client, "bng2", **({"request_id": "of-the-api"} if of_the_api else {}))
+        assert "change" in json.loads((folder / "configuration" / "state.json").read_text())
+    state = json.loads((folder / "configuration" / "state.json").read_text())
+    assert state["change"] is None
+    with closing(sqlite3.connect(folder / "configuration" / "changes" / "changes.sqlite")) as log:
+        notes = [json.loads(note) for (note,) in log.execute("SELECT note FROM change")]
+    # The fields of that version.
+    known = {"id", "at", "action", "user", "process", "author", "comment", "before", "after"}
+    assert [note.keys() - known for note in notes] == [set()] * (not of_the_api)
 
 
 MEGABIT = 1_000_000
