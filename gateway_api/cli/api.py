@@ -78,6 +78,21 @@ def join_certificate(certificate: Path, key: Path, pair: Path) -> None:
     draft.replace(pair)
 
 
+@api.command("prove-backup")
+@click.argument("backup", type=click.Path(path_type=Path, exists=True, file_okay=False))
+def prove_backup(backup: Path) -> int:
+    """Restore a backup into a temporary folder, and compare it with this gateway."""
+    # Imported here, so that the unit's `join-certificate` does not wait for these imports.
+    from gateway_api.cli.backup import prove
+
+    proof = prove(backup, os.environ)
+    sys.stdout.writelines(f"{line}\n" for line in proof.lines)
+    sys.stdout.flush()
+    sys.stderr.writelines(f"gateway-api: {reason}\n" for reason in proof.reasons)
+    sys.stdout.write("The backup does not restore.\n" if proof.reasons else "The backup restores.\n")
+    return 1 if proof.reasons else 0
+
+
 @api.group("rescue")
 def rescue_group() -> None:
     """As root on the gateway: enable the API, set a password, undo the last commit."""
