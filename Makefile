@@ -147,6 +147,7 @@ lock: $(INSTALLED)
 	{ echo '# Every package that builds the documentation, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
 	  $(PIN) --output-file - requirements/docs.in; } > $(VENV)/docs.lock
 	mv $(VENV)/run.lock requirements/run.lock
+	sed -i "s/^LOCKED_ON = .*/LOCKED_ON = \"$$(date --utc +%F)\"/" gateway_api/base/dependencies.py
 	mv $(VENV)/develop.lock requirements/develop.lock
 	mv $(VENV)/bench.lock requirements/bench.lock
 	mv $(VENV)/docs.lock requirements/docs.lock

@@ -4,12 +4,13 @@ import getpass
 import os
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 import click
 
+from gateway_api.base.dependencies import LOCKED_ON, list_environments, list_packages
 from gateway_api.base.settings import TOKEN, USERS
 from gateway_contract import rescue
 from gateway_contract.base.certificate import load_pair
@@ -31,8 +32,32 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _print_bill_of_materials(ctx: click.Context, _option: click.Parameter, is_requested: bool) -> None:
+    """Print the bill of materials and end the program, as `--version` does."""
+    if is_requested and not ctx.resilient_parsing:
+        sys.stdout.write(format_bill_of_materials(list_environments()))
+        ctx.exit()
+
+
+def format_bill_of_materials(environments: Iterable[Path]) -> str:
+    """Return the Python packages of the environments, one per line, and the day of their versions."""
+    rows = [("# package", "version", "license", "environment")]
+    rows.extend(
+        (each.name, each.version, each.license, each.environment) for each in list_packages(environments)
+    )
+    return f"# versions of {LOCKED_ON}\n{_format_columns(rows)}"
+
+
 @click.command(cls=Group)
 @click.version_option(VERSION, message="%(prog)s %(version)s")
+@click.option(
+    "--bill-of-materials",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_bill_of_materials,
+    help="List the Python packages that are installed with the gateway, with their versions and licenses.",
+)
 def api() -> None:
     """Tools for the operation of the API."""
 
@@ -60,6 +85,10 @@ def format_routes() -> str:
             (route.method, route.path, route.operation.access.value, profile.name)
             for route in list_routes(profile)
         )
+    return _format_columns(rows)
+
+
+def _format_columns(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join(f"{'  '.join(map(str.ljust, row, widths)).rstrip()}\n" for row in rows)
 

@@ -18,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_flask_exporter import PrometheusMetrics
 
+from gateway_api.base.dependencies import get_locked_at
 from gateway_api.hub.interface import GetCounts, Hub, WebhookCounts
 from gateway_api.web import counters, health
 from gateway_api.web.health import Host
@@ -145,6 +146,11 @@ class _StateCollector(Collector):
         info = GaugeMetricFamily("gateway_api_build_info", "The version that runs", labels=["version"])
         info.add_metric([VERSION], 1)
         yield info
+        yield GaugeMetricFamily(
+            "gateway_api_bill_of_materials_timestamp_seconds",
+            "Day on which the bundled Python packages were last updated to their newest versions",
+            get_locked_at(),
+        )
         try:
             statistics, core_dependencies = self._core.call(GetStatistics()), self._core.get_dependencies()
             yield from self._describe_core(statistics)
