@@ -120,34 +120,34 @@ def _write(text: str, *, err: bool = False) -> None:
 
 #: Work with fewer steps ends before anybody sees its progress.
 _MIN_PROGRESS_STEPS = 2
+#: Clears the line of the cursor (ECMA-48: EL).
+_CLEAR_LINE = "\r\x1b[K"
 
 
 @contextmanager
-def show_progress(total: int) -> Iterator[Callable[[int, int], None]]:
+def show_progress(total: int) -> Iterator[Callable[[int, int, Sequence[str]], None]]:
     """Show the progress of work with `total` steps on standard error: a bar on a terminal, and otherwise a
     line after each tenth of the steps. Yield a function that shows new progress; its arguments are the number
-    of finished steps and the number of failed steps."""
-    if sys.stderr.isatty() and total >= _MIN_PROGRESS_STEPS:
-        # Imported here, because only a terminal needs rich.
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    of finished steps, the number of failed steps, and lines about the last step, which are printed first."""
+    has_bar = total >= _MIN_PROGRESS_STEPS and sys.stderr.isatty()
+    shown_count = tenths = 0
+    with click.progressbar(
+        range(total), file=sys.stderr, hidden=not has_bar, show_pos=True,
+        item_show_func=lambda failure_count: f"{failure_count or 0} failed",
+    ) as bar:  # fmt: skip
 
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("0 failed", total=total)
-            yield lambda done_count, failures: bar.update(
-                task, completed=done_count, description=f"{failures} failed"
-            )
-        return
-    tenths = 0
+        def update(done_count: int, failure_count: int, lines: Sequence[str]) -> None:
+            nonlocal shown_count, tenths
+            if lines and has_bar:
+                _write(_CLEAR_LINE, err=True)
+            print_errors(lines)
+            bar.update(done_count - shown_count, failure_count)
+            shown_count = done_count
+            if not has_bar and total >= _MIN_PROGRESS_STEPS and done_count * 10 // total > tenths:
+                tenths = done_count * 10 // total
+                print_errors([f"{done_count} of {total}, {failure_count} failed"])
 
-    def update(done_count: int, failures: int) -> None:
-        nonlocal tenths
-        if total >= _MIN_PROGRESS_STEPS and done_count * 10 // total > tenths:
-            tenths = done_count * 10 // total
-            print_errors([f"{done_count} of {total}, {failures} failed"])
-
-    yield update
+        yield update
 
 
 STANDARD_INPUT = "-"

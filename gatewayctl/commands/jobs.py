@@ -75,7 +75,7 @@ def _follow_job(gateway: RemoteGateway, job: Record) -> Report:
     try:
         with show_progress(job["total"]) as update:
             while True:
-                update(job["done"] + job["gone"] + job["failed"], job["failed"])
+                update(job["done"] + job["gone"] + job["failed"], job["failed"], ())
                 if job["state"] != "running":
                     break
                 time.sleep(_POLL_SECONDS)

@@ -286,17 +286,19 @@ def change_by_file(
     change_count = failure_count = 0
     with show_progress(len(changes)) as update:
         for each in changes:
+            reasons = []
             try:
                 _send_change(gateway, each, terms)
                 change_count += 1
             except ClientError as error:
-                print_errors(f"line {each.row.number}: {each.row.who}: {line}" for line in error.lines)
+                reasons = [f"line {each.row.number}: {each.row.who}: {line}" for line in error.lines]
                 status = error.status
                 if status is not ExitStatus.REFUSED:
-                    print_errors([f"stopped at line {each.row.number}; run it again for the rest"])
+                    reasons.append(f"stopped at line {each.row.number}; run it again for the rest")
+                    update(change_count + failure_count, failure_count, reasons)
                     break
                 failure_count += 1
-            update(change_count + failure_count, failure_count)
+            update(change_count + failure_count, failure_count, reasons)
     untried_count = len(changes) - change_count - failure_count
     text = f"{change_count} changed, {failure_count} failed, {skip_summary}, {untried_count} not tried"
     return Report(text, {"message": text}, status=status)

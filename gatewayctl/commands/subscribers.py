@@ -192,13 +192,14 @@ def _disconnect_each(gateway: RemoteGateway, records: Sequence[Record]) -> Repor
     with show_progress(len(records)) as update:
         for each in records:
             who = sessions.describe_subscriber(each)
+            reasons: Sequence[str] = ()
             try:
                 messages.append(gateway.send("DELETE", sessions.get_session_path(each["id"]))["message"])
                 lines.append(f"{messages[-1]}: {who}")
             except ClientError as error:
                 errors.append(error)
-                print_errors([f"session {each['id']}, {who}: {reason}" for reason in error.lines])
-            update(len(messages) + len(errors), len(errors))
+                reasons = [f"session {each['id']}, {who}: {reason}" for reason in error.lines]
+            update(len(messages) + len(errors), len(errors), reasons)
     if errors:
         print_errors(lines)
         status = max(error.status for error in errors)

@@ -228,6 +228,29 @@ def test_a_change_that_fails_does_not_keep_the_rest_until_the_gateway_goes_away(
     assert tried == [1, 2, 2, 3, *[4] * 4]
 
 
+def test_a_failure_at_a_terminal_has_a_line_of_its_own_in_place_of_the_bar(
+    gateway: Gateway, shell: Shell
+) -> None:
+    online = [{"id": id, "username": name, "rate_down": 1, "rate_up": 1} for id, name in enumerate("abc", 1)]
+
+    def reply(method: str, path: str) -> Reply:
+        if method == "GET":
+            return 200, {"status": "ok", "data": {"sessions": online, "next_cursor": None}}
+        if path.endswith("/2/rate"):
+            return 400, {"status": "error", "message": "The shaper refuses"}
+        return 200, {"status": "ok", "data": {}}
+
+    file = shell.write("rates.csv", HEAD + rows(online))
+    with gateway.replaced(reply) as url:
+        shell.environment["GATEWAY_URL"] = url
+        terminal = shell.at_terminal("subscribers", "rate", "--yes", "--file", file)
+        assert terminal.end() == FAILED
+    lines = terminal.shown.splitlines()
+    assert "gatewayctl: line 3: b: The shaper refuses" in [line.rpartition("\x1b[K")[2] for line in lines]
+    (bar,) = (line for line in lines if "3/3" in line)
+    assert "3/3  1 failed" in bar
+
+
 # Jobs
 
 
