@@ -2,6 +2,7 @@
 
 import io
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import click
@@ -10,6 +11,7 @@ from gateway_contract.program import LateCommands
 from gateway_contract.version import VERSION
 from gatewayctl import terminal
 from gatewayctl.cli import all_option, columns_option, context_option, group, output_option
+from gatewayctl.completion import COMPLETION_VARIABLE
 from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.terminal import print_errors
 
@@ -81,7 +83,9 @@ def main() -> int:
     plus the number of the signal that ended the process."""
     terminal.prepare_output()
     try:
-        status = gatewayctl.main(prog_name="gatewayctl", standalone_mode=False)
+        # As the user called it, such as gatewayctl.pyz.
+        name = Path(sys.argv[0]).name
+        status = gatewayctl.main(prog_name=name, complete_var=COMPLETION_VARIABLE, standalone_mode=False)
         return status if isinstance(status, int) else ExitStatus.SUCCESS
     except ClientError as error:
         print_errors(error.lines)

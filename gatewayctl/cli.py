@@ -151,7 +151,7 @@ class CliCommand(click.Command):
             # click reports a repeatable argument as given on the command line even if it has no value.
             and ctx.params.get(str(each.name), True) != ()
         }
-        for rule in find_broken_rules(ctx.command_path.partition(" ")[2], names):
+        for rule in find_broken_rules(ctx.command_path.removeprefix(f"{ctx.find_root().info_name} "), names):
             raise click.UsageError(rule, ctx)
         return super().invoke(ctx)
 

@@ -108,7 +108,7 @@ def get_fields(method: type[Method[Any]]) -> dict[str, Any]:
 
 
 #: The variable with which a shell asks for completions.
-_COMPLETION_VARIABLE = "_GATEWAYCTL_COMPLETE"
+COMPLETION_VARIABLE = "_GATEWAYCTL_COMPLETE"
 #: Name of the file that each shell loads.
 COMPLETION_FILES = {"bash": "gatewayctl", "zsh": "_gatewayctl", "fish": "gatewayctl.fish"}
 
@@ -121,12 +121,12 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     In ~/.bashrc: eval "$(gatewayctl completion bash)"
     """
-    terminal.write(generate_program(ctx.find_root().command, shell))
+    terminal.write(generate_program(ctx.find_root().command, shell, str(ctx.find_root().info_name)))
 
 
-def generate_program(root: click.Command, shell: str) -> str:
-    """Return the program in the language of a shell that completes the words of a command."""
+def generate_program(root: click.Command, shell: str, name: str = "gatewayctl") -> str:
+    """Return the program in the language of a shell that completes the words of a command with this name."""
     complete = get_completion_class(shell)
     if complete is None:
         raise ValueError(f"there is no completion for {shell}")
-    return complete(root, {}, "gatewayctl", _COMPLETION_VARIABLE).source().strip() + "\n"
+    return complete(root, {}, name, COMPLETION_VARIABLE).source().strip() + "\n"

@@ -9,7 +9,6 @@ from functools import partial
 
 import click
 
-from gateway_contract import rescue as core_rescue
 from gateway_contract.base.errors import GatewayApiError
 from gatewayctl import cli, terminal
 from gatewayctl.errors import ClientError, CommandError, ExitStatus
@@ -29,6 +28,8 @@ def rescue() -> None:
 @rescue.command()
 def enable() -> None:
     """Enable the API: set api.enabled to true."""
+    from gateway_contract import rescue as core_rescue
+
     with _translate_errors():
         terminal.show(*escape_lines(core_rescue.enable(os.environ)))
 
@@ -38,6 +39,8 @@ def enable() -> None:
 @click.option("--create-admin", is_flag=True, help="Create the user with the role admin, if there is none.")
 def password(user: str, create_admin: bool) -> None:
     """Set the password of a user. Type the password twice, or pass one line of standard input."""
+    from gateway_contract import rescue as core_rescue
+
     ask = partial(ask_password, user, None if sys.stdin.isatty() else STANDARD_INPUT, is_new=True)
     with _translate_errors():
         terminal.show(*escape_lines(core_rescue.set_password(os.environ, user, ask, create=create_admin)))
@@ -46,6 +49,8 @@ def password(user: str, create_admin: bool) -> None:
 @rescue.command()
 def undo() -> None:
     """Undo the last commit: restore the configuration before the last commit."""
+    from gateway_contract import rescue as core_rescue
+
     with _translate_errors():
         terminal.show(*escape_lines(core_rescue.undo(os.environ)))
 

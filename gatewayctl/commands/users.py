@@ -5,7 +5,6 @@ import click
 
 from gateway_contract.base.texts import PathSegment, format_path
 from gateway_contract.core.configuration import MAX_COMMENT_LENGTH, Role
-from gateway_contract.passwords import hash_password
 from gatewayctl import cli
 from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.commands.configuration import CONFIGURATION_PATH, RemoteCandidate
@@ -130,6 +129,9 @@ def _require_user(gateway: RemoteGateway, username: str) -> None:
 def _ask_password_hash(username: str, password_file: str | None) -> str:
     """Return the hash of the password in a file. If `password_file` is None, the user types the password.
     Raises CommandError if the file cannot be read, there is no terminal, or the password is not allowed."""
+    # Imported here, because bcrypt is a compiled module.
+    from gateway_contract.passwords import hash_password
+
     try:
         return hash_password(ask_password(username, password_file, is_new=True))
     except ValueError as error:

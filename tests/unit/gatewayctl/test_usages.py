@@ -1,5 +1,8 @@
 """The options of gatewayctl that go together: the table has them all, and what it leaves out is refused."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
@@ -83,6 +86,41 @@ def test_a_broken_rule_is_an_error_of_usage(arguments: str, rule: str) -> None:
     ended = CliRunner().invoke(gatewayctl, arguments.split(" "), prog_name="gatewayctl")
     assert ended.exit_code == USAGE
     assert f"Error: {rule}\n" in ended.output
+
+
+def test_usages_apply_to_a_program_of_any_name() -> None:
+    words = ["subscribers", "rate", "7"]
+    ended = CliRunner().invoke(gatewayctl, words, prog_name="gatewayctl (1).pyz")
+    assert ended.exit_code == USAGE
+    assert "Try 'gatewayctl (1).pyz subscribers rate --help' for help." in ended.output
+    assert "Error: TARGET requires --down or --up.\n" in ended.output
+
+
+@pytest.mark.parametrize("name", ["gatewayctl", "gatewayctl.pyz"])
+def test_the_completion_is_for_the_program_as_the_user_called_it(name: str) -> None:
+    shown = CliRunner().invoke(gatewayctl, ["completion", "bash"], prog_name=name).output
+    assert re.search(rf"(?m)^\s*complete .* {re.escape(name)}$", shown)
+    assert "_GATEWAYCTL_COMPLETE=bash_complete" in shown
+
+
+def test_the_help_imports_nothing_that_only_a_command_needs() -> None:
+    run = (
+        "import sys; from gatewayctl.__main__ import main; sys.argv = ['gatewayctl', '--help']; main(); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=True)
+    assert "Find and change the sessions of subscribers." in ended.stdout
+    modules = set(ended.stderr.split())
+    assert "gatewayctl.commands.subscribers" in modules
+    heavy = {
+        "requests",
+        "ssl",
+        "bcrypt",
+        "jsonpath",
+        "gateway_contract.configuration",
+        "gateway_contract.rescue",
+    }
+    assert modules & heavy == set()
 
 
 def test_the_help_of_a_group_has_sections_and_cuts_nothing() -> None:
