@@ -94,8 +94,9 @@ def _explain_unavailable(path: Path, error: CoreUnavailable) -> str:
     while cause is not None:
         if isinstance(cause, ConnectionRefusedError | FileNotFoundError):
             return (
-                f"the core daemon is not running: nothing listens at {path}; "
-                "GATEWAY_CORE_SOCKET names another socket, systemctl start gateway-core starts it"
+                f"the core daemon is not running: nothing listens at {path}; a rescue works "
+                "only on the gateway itself: GATEWAY_CORE_SOCKET names another socket, "
+                "systemctl start gateway-core starts it"
             )
         cause = cause.__cause__
     return f"no usable reply from the core daemon: {error}"

@@ -11,6 +11,11 @@ if sys.version_info < (3, 11):
     version = ".".join(map(str, sys.version_info[:3]))
     sys.exit(f"gatewayctl.pyz needs Python 3.11 or newer; this is Python {version}")
 
+try:
+    import shutil
+except ImportError:
+    sys.exit("gatewayctl.pyz needs the whole standard library of Python, on Debian: apt-get install python3")
+
 import atexit
 import os
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -91,8 +96,8 @@ def extract(folder):
             if top in ("lib", os.uname().machine):
                 path = folder / rest
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("wb") as file:
-                    file.write(archive.read(name))
+                with archive.open(name) as source, path.open("wb") as file:
+                    shutil.copyfileobj(source, file)
                     file.flush()
                     # Otherwise a power cut could leave empty modules.
                     os.fsync(file.fileno())
