@@ -42,6 +42,15 @@ def blocks(kind: str) -> list[Block]:
     return [block for page in PAGES for block in _blocks(page, kind)]
 
 
+def steps(page: str, kind: str) -> dict[str, str]:
+    """Return the lines for a shell in each section of a page, by the section's title. Lines that a test runs
+    on machines of its own have the kind `bash`."""
+    text = (DOCS / page).read_text()
+    sections = re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    pattern = rf"^```{kind}\n(.*?)^```$"
+    return {title: "".join(re.findall(pattern, body, re.MULTILINE | re.DOTALL)) for title, body in sections}
+
+
 def script(chosen: list[Block]) -> str:
     """Join the blocks into one script, which writes the place of each to standard error, so that `outputs`
     can tell their outputs apart."""
