@@ -265,6 +265,8 @@ class Stream:
         self._streams.add(self)
         self.begin_wait()
         yield b""
+        if self.is_ended:
+            return
         try:
             for piece in self._pieces:
                 self.begin_wait()
@@ -317,6 +319,7 @@ class Streams:
         self.on_failure: Callable[[Any], object] = _exit_worker
         self._catch_up_slots = BoundedSemaphore(_MAX_CATCHING_UP_CLIENTS)
         self._has_started = False
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._open)
@@ -338,7 +341,8 @@ class Streams:
         return Stream(self, bearer, self._admit(address), follow)
 
     def add(self, stream: Stream) -> None:
-        """Add a stream to the open streams when the stream begins."""
+        """Add a stream to the open streams when the stream begins. After `close`, the stream ends at once."""
+        stream.is_ended = self._is_closed
         self._open.add(stream)
         self._stream_counts[stream.client] += 1
         self.on_change(len(self))
@@ -359,7 +363,9 @@ class Streams:
         return self._times.clock() + self._times.client_timeout
 
     def close(self) -> None:
-        """End all streams now."""
+        """End all streams now. A stream that begins later ends at once: its client had a connection before
+        the worker stopped, and reconnects to another worker."""
+        self._is_closed = True
         for stream in list(self._open):
             self._end(stream)
 

@@ -592,6 +592,16 @@ def test_close_ends_all_streams(worker: Worker, short: None) -> None:
     assert ([client.end for client in live], len(worker.streams)) == (["properly"] * 3, 0)
 
 
+def test_a_stream_that_begins_after_the_close_ends_at_once(worker: Worker) -> None:
+    grow(worker.journal, 5)
+    worker.listener()
+    worker.streams.close()
+    for resume in (None, 5, EventId("another", 1)):
+        client = worker.listener(resume=resume)
+        until("its end", lambda client=client: client.end, SOON)
+        assert (client.end, client.sequences) == ("properly", [])
+
+
 @pytest.mark.parametrize("lost", ["events", "sweep"])
 def test_a_worker_that_follows_the_core_no_more_ends(greenlets: None, lost: str) -> None:
     def fail() -> None:
