@@ -32,7 +32,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway_contract.base.logs import MASK, is_secret, mask_text
-from gateway_contract.base.receivers import check_secret, check_url
+from gateway_contract.base.receivers import check_audit_receiver, check_secret, check_url
 from gateway_contract.base.texts import Segments, format_path, parse_path, parse_rate
 from gateway_contract.base.vlan_names import MAX_INTERFACE_NAME_LENGTH, list_name_prefixes
 from gateway_contract.contract import about
@@ -827,6 +827,21 @@ class WebhooksConfiguration(Section):
 
 
 @dataclass(frozen=True)
+class AuditConfiguration(Section):
+    """Where the records of the audit log go."""
+
+    forward: Annotated[
+        str | None,
+        ParsedText(check_audit_receiver),
+        about(
+            "Receiver of each new record: journal, or tls://HOST:PORT for syslog over TLS (RFC 5425); null "
+            "for none. The default port is 6514.",
+            "tls://logs.example:6514",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class Api(Section):
     """Settings of the API. The last three fields apply to the alternative profile."""
 
@@ -838,6 +853,7 @@ class Api(Section):
         about("Users of the API; one at least is an admin.", []),
     ] = ()
     webhooks: WebhooksConfiguration = WebhooksConfiguration()
+    audit: AuditConfiguration = AuditConfiguration()
     auth_token: Annotated[
         str | None,
         Text.of("[!-~]{16,256}", "must be 16 to 256 printable ASCII characters without spaces"),

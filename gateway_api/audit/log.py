@@ -99,6 +99,12 @@ SELECT number, record FROM counted JOIN record USING (number) WHERE minute = ? A
 """
 _FORGET_OTHER_MINUTES = "DELETE FROM counted WHERE minute NOT BETWEEN ? AND ?"
 _SELECT_RECORDS = "SELECT number, at, record FROM record WHERE {} ORDER BY number DESC"
+#: Records that may change: the calls without a known outcome, and the counted requests.
+_SELECT_AFTER = """
+SELECT number, at, record, number IN (SELECT number FROM counted)
+OR (result = 'unanswered' AND json_extract(record, '$.call_id') IS NOT NULL)
+FROM record WHERE number > ? ORDER BY number LIMIT ?
+"""
 #: Quick: few records are unanswered, and an index has them.
 _SELECT_OPEN_CALLS = """
 SELECT number, json_extract(record, '$.call_id') AS call, action FROM record
@@ -119,6 +125,11 @@ _FILE_MODE = 0o640
 _WRITE_TIMEOUT_SECONDS = 30.0
 #: Seconds that a reader waits to be the only one.
 _EXCLUSIVE_READ_TIMEOUT_SECONDS = 3.0
+#: Seconds that a reader that follows a trail waits for other processes: a fork waits for this reader.
+_FORWARD_TIMEOUT_SECONDS = 2.0
+#: Seconds after which a record is taken as it is: more than the minute in which requests are counted, and the
+#: time in which the core usually reports the outcome of a call.
+_CHANGE_SECONDS = 120.0
 _PAGE_BYTES = 4096
 #: Bytes of SQLite's write-ahead log, unless the size is small.
 _MAX_WAL_BYTES = 4 << 20
@@ -151,6 +162,23 @@ class StoredRecord(NamedTuple):
     number: int
     at: float
     record: str
+
+
+class TrailPosition(msgspec.Struct, frozen=True):
+    """Position of a reader that follows a trail: the number and the time of the last record that was read. A
+    record with this number and another time belongs to a later database, because the former database was
+    damaged or replaced. `number` is None before the first read."""
+
+    number: int | None
+    at: float
+
+
+class TrailPart(NamedTuple):
+    """Part of a trail: the position before the part, and the records. The trail has dropped all records
+    between the position and the first record."""
+
+    start: TrailPosition
+    records: list[StoredRecord]
 
 
 class AuditDatabase:
@@ -241,10 +269,27 @@ class AuditDatabase:
                 (below,) = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM record").fetchone()
             yield below, (StoredRecord(*row) for row in connection.execute(*_make_query(wanted, below)))
 
+    def read_after(self, position: TrailPosition, now: float, limit: int) -> TrailPart:
+        """Return the next records after a position that do not change any more, oldest first and at most
+        `limit`. `now` is epoch seconds."""
+        with self._open_to_read(_FORWARD_TIMEOUT_SECONDS) as connection:
+            if connection is None:
+                return TrailPart(position, [])
+            connection.execute("BEGIN")
+            start = _find_start(connection, position)
+            rows = connection.execute(_SELECT_AFTER, (start.number, limit)).fetchall()
+        records = []
+        for number, at, record, may_change in rows:
+            if may_change and abs(now - at) < _CHANGE_SECONDS:
+                break
+            records.append(StoredRecord(number, at, record))
+        return TrailPart(start, records)
+
     @contextmanager
-    def _open_to_read(self) -> Iterator[sqlite3.Connection | None]:
-        """Yield a connection for reading. Yield None if the database does not exist yet, or if the file
-        belongs to another service and is not readable."""
+    def _open_to_read(self, timeout: float = _WRITE_TIMEOUT_SECONDS) -> Iterator[sqlite3.Connection | None]:
+        """Yield a connection for reading, which waits at most `timeout` seconds for writes of other
+        processes. Yield None if the database does not exist yet, or if the file belongs to another service
+        and is not readable."""
         if self._size:
             # A missing folder is a fault, a missing file is not.
             self._path.parent.stat()
@@ -252,7 +297,7 @@ class AuditDatabase:
             yield None
             return
         with closing(
-            databases.connect_to_read(self._path, _WRITE_TIMEOUT_SECONDS, _EXCLUSIVE_READ_TIMEOUT_SECONDS)
+            databases.connect_to_read(self._path, timeout, _EXCLUSIVE_READ_TIMEOUT_SECONDS)
         ) as connection:
             # A disk may have been full when the database was made.
             is_made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'place'").fetchone()
@@ -326,6 +371,21 @@ class AuditDatabase:
                 return
             aside = databases.begin_anew(self._path, "audit log")
         self.append([make_gap(time.time(), f"The records before this one are damaged: {aside.name}").text()])
+
+
+def _find_start(connection: sqlite3.Connection, position: TrailPosition) -> TrailPosition:
+    """Return the given position if the database still has its record, or has dropped this record as one of
+    its oldest records. Otherwise, return the position before the first record that is newer."""
+    (oldest,) = connection.execute("SELECT min(number) FROM record").fetchone()
+    if oldest is None:
+        return position
+    if position.number is not None:
+        found = connection.execute("SELECT at FROM record WHERE number = ?", (position.number,)).fetchone()
+        if found == (position.at,) or oldest > position.number:
+            return position
+    query = "SELECT number, at FROM record WHERE at <= ? ORDER BY number DESC LIMIT 1"
+    found = connection.execute(query, (position.at,)).fetchone()
+    return TrailPosition(*found) if found else TrailPosition(oldest - 1, position.at)
 
 
 def _read_position(connection: sqlite3.Connection) -> LogPosition | None:
@@ -479,11 +539,7 @@ class AuditLog:
         self._folder = folder
         self._pool = pool
         self._beside = beside
-        known, strangers = _TRAIL_NAMES
-        self._trails = [
-            AuditDatabase(folder, known, size),
-            AuditDatabase(folder, strangers, size, synced=False),
-        ]
+        self._trails = list_trails(folder, size)
         self._known = BatchWriter(self._trails[0], pool)
         self._strangers = RequestCounter(self._trails[1], pool, self._trails[1].log_size)
         self._unwritten_count = 0
@@ -557,9 +613,7 @@ class AuditLog:
             raise AuditUnavailable(verb, error) from error
 
     def _list_readable_trails(self) -> list[AuditDatabase]:
-        if self._beside is None or not os.access(self._beside, os.R_OK | os.X_OK):
-            return self._trails
-        return [*self._trails, *(AuditDatabase(self._beside, name) for name in _TRAIL_NAMES)]
+        return [*self._trails, *list_trails_beside(self._beside)]
 
     def _record_losses(self) -> None:
         lost_count, self._unwritten_count = self._unwritten_count, 0
@@ -569,6 +623,20 @@ class AuditLog:
         except AuditUnavailable:
             self._unwritten_count += lost_count
             raise
+
+
+def list_trails(folder: Path, size: int) -> list[AuditDatabase]:
+    """Return the trails of a service's own audit log: users, and requests without a user."""
+    known, strangers = _TRAIL_NAMES
+    return [AuditDatabase(folder, known, size), AuditDatabase(folder, strangers, size, synced=False)]
+
+
+def list_trails_beside(folder: Path | None) -> list[AuditDatabase]:
+    """Return the trails of another service's audit log. Return no trail if the folder is None or is not
+    readable."""
+    if folder is None or not os.access(folder, os.R_OK | os.X_OK):
+        return []
+    return [AuditDatabase(folder, name) for name in _TRAIL_NAMES]
 
 
 def prepare_folder(folder: Path) -> None:

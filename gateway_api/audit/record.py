@@ -91,9 +91,9 @@ class AuditEntry(msgspec.Struct, frozen=True):
         """Return the record as one line of ASCII JSON. Long values are truncated and marked as truncated."""
         values = {name: getattr(self, name) for name in ("body", "before", "after")}
         shortened_values = {
-            name: shorten_json(value, _encode(value), MAX_VALUE_CHARACTERS) for name, value in values.items()
+            name: shorten_json(value, encode(value), MAX_VALUE_CHARACTERS) for name, value in values.items()
         }
-        return _encode(msgspec.structs.asdict(self) | shortened_values)
+        return encode(msgspec.structs.asdict(self) | shortened_values)
 
 
 class RequestCount(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class RequestCount(msgspec.Struct, frozen=True):
     def of_record(cls, record: AuditEntry) -> "RequestCount":
         """Return a count of 1 for the request of this record."""
         shared_values = (record.address, record.method, record.route, record.user, record.status)
-        return cls(int(record.at // 60), _encode(shared_values), record.text(), 1, record.at)
+        return cls(int(record.at // 60), encode(shared_values), record.text(), 1, record.at)
 
     def merge(self, other: "RequestCount") -> "RequestCount":
         """Return the sum of this count and the later count `other`. Both counts must have the same minute and
@@ -127,7 +127,7 @@ class RequestCount(msgspec.Struct, frozen=True):
         if request_count == 1:
             return self.first
         last_at = max(self.last_at, record["last_at"] or record["at"])
-        return _encode(record | {"count": request_count, "last_at": last_at})
+        return encode(record | {"count": request_count, "last_at": last_at})
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -181,7 +181,8 @@ def derive_result(status: int | None) -> Result:
     return "done" if status < 400 else "refused" if status < 500 else "failed"
 
 
-def _encode(value: Any) -> str:
+def encode(value: Any) -> str:
+    """Return a JSON value as one line of ASCII."""
     # Not msgspec, which leaves characters that control a terminal.
     return json.dumps(value, separators=(",", ":"))
 

@@ -78,6 +78,9 @@ class HubTlsSocket(ssl.SSLSocket):
     def send(self, data: Any, flags: int = 0) -> int:
         return self._call_openssl(lambda: super(HubTlsSocket, self).send(data, flags))
 
+    def unwrap(self) -> socket.socket:
+        return self._call_openssl(super().unwrap)
+
     def _call_openssl(self, call: Callable[[], T]) -> T:
         """Call an OpenSSL function, and repeat the call until OpenSSL no longer waits for the peer. Raises
         TimeoutError if OpenSSL still waits after the timeout of the socket."""
@@ -135,6 +138,27 @@ class HubTlsContext(ssl.SSLContext):
             connection.close()
             raise
         return connection
+
+
+def open_tls(
+    host: str, port: int, certificates: str | None, load_pair: Callable[[ssl.SSLContext], None]
+) -> ssl.SSLSocket:
+    """Connect to a receiver that is no webhook. `certificates` is a file with certificate authorities, or
+    None for those of the system; `load_pair` loads the certificate for receivers that require one. Raises
+    OSError if the receiver cannot be reached or has no valid certificate, and Denied for a denied address."""
+    connection, _ = connect(host, port, TIMEOUT, tuple)
+    try:
+        context = HubTlsContext.make()
+        with _openssl_lock:
+            load_pair(context)
+            if certificates is None:
+                context.load_default_certs()
+            else:
+                context.load_verify_locations(certificates)
+        return context.wrap_socket(connection, server_hostname=host)
+    except BaseException:
+        connection.close()
+        raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,13 @@ from typing import Any
 
 from gevent.monkey import MonkeyPatchWarning
 
+from gateway_api.audit import forward
 from gateway_api.audit.log import prepare_folder
 from gateway_api.auth.ledger import prepare_ledger
 from gateway_api.base.settings import USERS, Settings, has_secret
 from gateway_api.history import sessions as history
 from gateway_api.hub import service as hub
+from gateway_api.hub.sender import open_tls
 from gateway_api.serving.configuration import make_settings, unload_configuration
 from gateway_api.serving.worker import (
     find_used_pids,
@@ -69,7 +71,11 @@ def when_ready(server: Any) -> None:
     freeze_loaded_objects()
     # gunicorn calls this function at a start, not at a reload: the hub must not start twice.
     try:
-        hub.start(Settings.from_environment(os.environ), partial(_has_all_workers, weakref.ref(server)))
+        settings = Settings.from_environment(os.environ)
+        has_forked = partial(_has_all_workers, weakref.ref(server))
+        hub.start(settings, has_forked)
+        connect = partial(open_tls, certificates=settings.audit_certificates, load_pair=SERVED.load_into)
+        forward.start(settings, has_forked, connect)
         # After the hub, which fails to start if another service uses the folder.
         counters.delete_former_files()
     except (GatewayApiError, OSError) as error:

@@ -82,8 +82,9 @@ class ServedPair:
         self.is_former = False
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Load the certificate and its key into the TLS context of a worker."""
-        load_pair(context, *map(_get_path, self._copies))
+        """Load the certificate and its key into a TLS context. Do nothing if nothing is served."""
+        if self._copies:
+            load_pair(context, *map(_get_path, self._copies))
 
 
 #: The pair of this service. The arbiter loads it, and workers inherit it.

@@ -1,4 +1,5 @@
-"""Receivers of webhooks: the accepted URLs, the denied addresses, and the secrets that sign messages.
+"""Receivers of webhooks: the accepted URLs, the denied addresses, and the secrets that sign messages. And the
+receivers of the audit log.
 
 The address of a receiver is checked again at each connection, because a host name can resolve to another
 address later.
@@ -29,6 +30,12 @@ _IPV4_IN_LAST_32_BITS = tuple(
     map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
 )
 _WITHOUT_IPV4 = (IPv6Address("::"), IPv6Address("::1"))
+
+
+#: The destination of the audit log that stands for systemd's journal.
+JOURNAL = "journal"
+#: RFC 5425 section 4.1.
+SYSLOG_TLS_PORT = 6514
 
 
 class Denied(GatewayApiError):
@@ -110,6 +117,17 @@ def check_url(text: str) -> str:
         _check_ipv6(match["literal"])
     else:
         _check_name(match["name"])
+    return text
+
+
+def check_audit_receiver(text: str) -> str:
+    """Check a destination of the audit log, and return the destination: `journal`, or `tls://HOST:PORT`,
+    where the port is optional. Raises ValueError with the broken rule if the destination is not valid."""
+    scheme, _, authority = text.partition("://")
+    if text != JOURNAL and (scheme != "tls" or re.search("[/?#]", authority)):
+        raise ValueError("must be journal, or tls:// with a host and a port, such as tls://logs.example:6514")
+    if text != JOURNAL:
+        check_url(f"https://{authority}")
     return text
 
 

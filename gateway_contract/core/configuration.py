@@ -519,6 +519,13 @@ class ApiSettings(Record, frozen=True, kw_only=True):
     ]
     receivers: Annotated[tuple[Receiver, ...], about("The receivers of webhooks that always exist.")]
     history: Annotated[HistoryLimits, about("Limits of the history of sessions.")]
+    audit_forward: Annotated[
+        str | None,
+        about(
+            "Receiver of the audit log: journal, or tls://HOST:PORT; null for none.",
+            "tls://logs.example:6514",
+        ),
+    ] = None
     version: SettingsVersion = None
 
 

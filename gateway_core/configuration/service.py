@@ -152,6 +152,7 @@ def _make_settings(snapshot: Snapshot) -> wire.ApiSettings:
         denied_networks=tuple(map(str, api.webhooks.denied_networks)),
         receivers=tuple(wire.Receiver(one.url, one.events, one.secret) for one in api.webhooks.receivers),
         history=wire.HistoryLimits(history.days, history.mebibytes),
+        audit_forward=api.audit.forward,
         version=snapshot.version,
     )
 
