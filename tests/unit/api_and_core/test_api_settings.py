@@ -46,10 +46,13 @@ class Core:
         self.workspace = workspace
         self.service = ConfigurationService(workspace)
 
-    def commit(self, *receivers: dict[str, Any], denied: tuple[str, ...] = ()) -> None:
+    def commit(
+        self, *receivers: dict[str, Any], denied: tuple[str, ...] = (), forward: str | None = None
+    ) -> None:
         document = self.workspace.snapshot.running.document
         webhooks = {"receivers": list(receivers), "denied_networks": list(denied)}
-        document = {**document, "api": {**document["api"], "webhooks": webhooks}}
+        audit = {"forward": forward}
+        document = {**document, "api": {**document["api"], "webhooks": webhooks, "audit": audit}}
         self.workspace.replace_running(document, ChangeRequest("test"))
 
     def follow(self) -> Iterator[ApiSettings | None]:
@@ -67,7 +70,8 @@ def receivers(*declared: dict[str, Any]) -> tuple[Receiver, ...]:
 
 
 def test_the_settings_are_those_of_the_running_configuration(core: Core) -> None:
-    core.commit(ONE, OTHER, denied=("192.0.2.0/24", "2001:db8::/32"))
+    receiver = "tls://logs.example:6514"
+    core.commit(ONE, OTHER, denied=("192.0.2.0/24", "2001:db8::/32"), forward=receiver)
     assert next(core.follow()) == ApiSettings(
         enabled=True,
         auth_token=None,
@@ -76,6 +80,7 @@ def test_the_settings_are_those_of_the_running_configuration(core: Core) -> None
         denied_networks=("192.0.2.0/24", "2001:db8::/32"),
         receivers=receivers(ONE, OTHER),
         history=HistoryLimits(90, 1024),
+        audit_forward=receiver,
         version=core.workspace.snapshot.version,
     )
 

@@ -14,6 +14,7 @@ from gateway_api.audit.forward import Forwarder, Progress, read_progress
 from gateway_api.audit.log import AuditDatabase
 from gateway_api.audit.record import RequestCount
 from gateway_api.audit.syslog import MAX_MESSAGE_BYTES, ForwardedRecord
+from gateway_contract.base.receivers import check_audit_receiver
 from tests.support.audit import a_record, texts
 
 HERE, THERE = "tls://one.example:6514", "tls://other.example:6514"
@@ -246,6 +247,37 @@ def test_a_new_database_in_place_of_a_damaged_or_removed_one_is_forwarded_from_i
     gateway.forward()
     assert gateway.receiver.ids[forwarded_before:] == numbered(1, 2)
     assert gateway.progress().lost == 0
+
+
+# Where records go
+
+
+@pytest.mark.parametrize(
+    "destination", ["journal", "tls://logs.example", "tls://192.0.2.7:6514", "tls://[2001:db8::7]:6514"]
+)
+def test_a_destination_is_the_journal_or_a_host(destination: str) -> None:
+    assert check_audit_receiver(destination) == destination
+
+
+@pytest.mark.parametrize(
+    ("destination", "rule"),
+    [
+        ("", "must be journal, or tls:// with a host and a port"),
+        ("Journal", "must be journal, or tls:// with a host and a port"),
+        ("https://logs.example", "must be journal, or tls:// with a host and a port"),
+        ("tls://logs.example/path", "must be journal, or tls:// with a host and a port"),
+        ("tls://", "must name a host"),
+        ("tls://logs.example:0", "must have a port from 1 to 65535, or none"),
+        ("tls://user@logs.example", "must not hold a user or a password"),
+        ("tls://2001:db8::7", "must name a host, and at most one port"),
+        ("tls://127.1.1.1.1", "must name a host"),
+        ("tls://169.254.169.254", "must not be a link-local"),
+        ("tls://logs example", "must be printable ASCII"),
+    ],
+)
+def test_any_other_destination_is_refused_with_its_rule(destination: str, rule: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(rule)):
+        check_audit_receiver(destination)
 
 
 # While the receiver is away
