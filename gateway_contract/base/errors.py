@@ -72,9 +72,9 @@ class CoreAbsent(CoreUnavailable):
     #: What an operator can do.
     HINT = (
         "No core daemon is running, or none is configured. If one was chosen, `systemctl start gateway-core` "
-        "starts it. If not: `gateway-core setup` prepares a gateway, and `systemctl enable --now "
-        "gateway-core-linux` chooses it. `systemctl enable --now gateway-core-lab` chooses simulated "
-        "subscribers, for trials only."
+        "starts it. If not, with the package gateway-core: `gateway-core setup` prepares a gateway, and "
+        "`systemctl enable --now gateway-core-linux` chooses it. `systemctl enable --now gateway-core-lab` "
+        "chooses simulated subscribers, for trials only."
     )
 
 

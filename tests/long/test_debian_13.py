@@ -1,5 +1,5 @@
-"""Debian 13, with its Python 3.13 and systemd 257: the first command answers there, and the package builds,
-installs and serves, on a core that systemd's own client of varlink can ask."""
+"""Debian 13, with its Python 3.13 and systemd 257: the first command answers there, and the packages build,
+install and serve, on a core that systemd's own client of varlink can ask."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.machine import Machine, booted
-from tests.support.package import Installed
+from tests.support.package import NAMES, Installed, find_packages, install
 from tests.support.stack import Api, free_port, read_environment, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
@@ -39,10 +39,10 @@ def mirror() -> str:
 
 
 def dependencies() -> list[str]:
-    """Of the package: what a machine must have to take it."""
+    """Of the packages: what a machine must have to take them."""
     control = (REPOSITORY / "packaging" / "debian" / "control").read_text()
-    (line,) = re.findall(r"(?m)^Depends: (.*)$", control)
-    return [word.split()[0] for word in line.split(",")]
+    depends = ",".join(re.findall(r"(?m)^Depends: (.*)$", control))
+    return sorted({word.split()[0] for word in depends.split(",")} - {*NAMES, "${python3:Depends}"})
 
 
 class Root:
@@ -119,7 +119,7 @@ def test_the_first_command_answers_without_a_compiler_and_without_tools_of_devel
 
 
 @pytest.fixture(scope="module")
-def package(root: Root) -> Path:
+def packages(root: Root) -> dict[str, Path]:
     built = subprocess.run(
         root.command("make", "-C", "/root/gateway-api", "deb"),
         env=root.environment,
@@ -130,15 +130,16 @@ def package(root: Root) -> Path:
         check=False,
     )
     assert built.returncode == 0, built.stdout
-    (path,) = (root.source / "build").glob("*.deb")
-    return path
+    return find_packages(root.source / "build")
 
 
 @pytest.fixture(scope="module")
-def machine(root: Root, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """With the package installed, and its core started."""
+def machine(
+    root: Root, packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Machine]:
+    """With the packages installed, and the lab started."""
     with booted(tmp_path_factory.mktemp("machine") / "root", root.path) as up:
-        up.run("dpkg", "--install", f"/{package.relative_to(root.path)}")
+        install(up, packages.values())
         up.run("systemctl", "start", "gateway-core-lab.service")
         yield up
 
@@ -151,7 +152,7 @@ def api(machine: Machine) -> Iterator[Api]:
         yield installed.api()
 
 
-def test_the_package_serves_before_and_after_a_reload(machine: Machine, api: Api) -> None:
+def test_the_packages_serve_before_and_after_a_reload(machine: Machine, api: Api) -> None:
     assert machine.run("systemctl", "--version").startswith("systemd 257 ")
     assert "python3 (>= 3.13), python3 (<< 3.14)" in machine.run("dpkg", "--status", "gateway-api")
     units = [f"/usr/lib/systemd/system/{unit.name}" for unit in (REPOSITORY / "systemd").glob("*.service")]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.package.conftest import package  # noqa: F401 - a fixture
+from tests.package.conftest import packages  # noqa: F401 - a fixture
 from tests.support.dhcp_site import document
 from tests.support.documents import SECRET_HASH
 from tests.support.machine import Machine, booted
@@ -28,7 +28,7 @@ ENVIRONMENT = {"HOME": "/root", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "COLUMN
 
 @dataclass
 class Gateway:
-    """A machine with the package, and with a trunk of one VLAN. Its kernel may have no VLANs, so the VLAN is
+    """A machine with the packages, and with a trunk of one VLAN. Its kernel may have no VLANs, so the VLAN is
     a pair of interfaces; the subscriber's device has the other one."""
 
     machine: Machine
@@ -65,10 +65,10 @@ class Gateway:
 
 
 @pytest.fixture
-def old(package: Path, tmp_path: Path) -> Iterator[Gateway]:  # noqa: F811
+def old(packages: dict[str, Path], tmp_path: Path) -> Iterator[Gateway]:  # noqa: F811
     with booted(tmp_path / "old") as machine:
         gateway = Gateway(machine, "eth1")
-        install(machine, package)
+        install(machine, packages.values())
         gateway.prepare()
         first = document(1)
         first["interfaces"] = {"trunks": ["eth1"], "uplinks": ["eth0"]}
@@ -83,10 +83,10 @@ def old(package: Path, tmp_path: Path) -> Iterator[Gateway]:  # noqa: F811
 
 
 @pytest.fixture
-def new(package: Path, tmp_path: Path) -> Iterator[Gateway]:  # noqa: F811
+def new(packages: dict[str, Path], tmp_path: Path) -> Iterator[Gateway]:  # noqa: F811
     with booted(tmp_path / "new") as machine:
         gateway = Gateway(machine, "enp5s0")
-        install(machine, package)
+        install(machine, packages.values())
         gateway.prepare()
         yield gateway
 

@@ -1,4 +1,4 @@
-"""The Debian package, built once for all modules here."""
+"""The Debian packages, built once for all modules here."""
 
 import fcntl
 import os
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.package import repacked
+from tests.support.package import find_packages
 
 _REPOSITORY = Path(__file__).parents[2]
 _BUILD = _REPOSITORY / "build"
 
 
 @pytest.fixture(scope="session")
-def package(testrun_uid: str) -> Path:
-    """Of this run: where several processes share it, the first one builds."""
+def packages(testrun_uid: str) -> dict[str, Path]:
+    """The packages of this run, by name: where several processes share the run, the first one builds."""
     _BUILD.mkdir(exist_ok=True)
     with (_BUILD / "tested").open("a+") as tested:
         fcntl.flock(tested, fcntl.LOCK_EX)
@@ -24,8 +24,7 @@ def package(testrun_uid: str) -> Path:
             _build()
             tested.truncate(0)
             tested.write(testrun_uid)
-    (path,) = _BUILD.glob("*.deb")
-    return path
+    return find_packages(_BUILD)
 
 
 def _build() -> None:
@@ -41,15 +40,3 @@ def _build() -> None:
         check=False,
     )
     assert built.returncode == 0, built.stdout + built.stderr
-
-
-@pytest.fixture(scope="session")
-def compiled(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with what its installation compiles, which takes a machine most of the time."""
-
-    def compile_all(tree: Path) -> None:
-        library = tree / "usr/lib/gateway-api/lib"
-        command = ["/usr/bin/python3", "-m", "compileall", "-q", "-s", str(tree), "-p", "/", str(library)]
-        subprocess.run(command, check=True)
-
-    return repacked(package, tmp_path_factory.mktemp("compiled") / "tree", compile_all)

@@ -1,4 +1,4 @@
-"""The how-to pages, on a machine with the package: what they show for it works when pasted, in the order of
+"""The how-to pages, on a machine with the packages: what they show for it works when pasted, in the order of
 the index and in one shell."""
 
 from pathlib import Path
@@ -21,10 +21,12 @@ export COLUMNS=130
 """
 
 
-def test_every_line_for_a_machine_with_the_package_works_when_pasted(package: Path, tmp_path: Path) -> None:
+def test_every_line_for_a_machine_with_the_package_works_when_pasted(
+    packages: dict[str, Path], tmp_path: Path
+) -> None:
     assert len(_BLOCKS) > 5
     with booted(tmp_path / "root") as machine:
-        install(machine, package)
+        install(machine, packages.values())
         (machine.root / "root" / "lines").write_text(_PREPARED + script(_BLOCKS))
         environment = {"HOME": "/root", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         shell = Terminal(

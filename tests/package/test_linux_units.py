@@ -27,10 +27,10 @@ exec sleep infinity
 
 
 @pytest.fixture(scope="module")
-def machine(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """With the core running, and two interfaces like those of VLANs."""
     with booted(tmp_path_factory.mktemp("gateway") / "root") as up:
-        install(up, package)
+        install(up, packages.values())
         configuration = below(up, "/etc/gateway-api/first-configuration.json")
         configuration.write_text(json.dumps(first_configuration()))
         below(up, "/usr/sbin/pppd").write_text(_PPPD)

@@ -1,4 +1,4 @@
-"""The Debian package, built and installed on a machine with a real systemd: it serves, comes back, reloads
+"""The Debian packages, built and installed on a machine with a real systemd: it serves, comes back, reloads
 and stops."""
 
 import json
@@ -30,9 +30,9 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def installation(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+def installation(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     with booted(tmp_path_factory.mktemp("machine") / "root") as machine, machine.network():
-        fresh = Installed(machine, install(machine, package))
+        fresh = Installed(machine, install(machine, packages.values()))
         fresh.alone = fresh.api().send("GET", "/health", None).json()
         fresh.logged = machine.run("journalctl", "--unit=gateway-api", "--output=cat")
         choose_the_lab(machine)
@@ -87,17 +87,23 @@ def test_only_root_reads_what_is_secret_and_the_core_s_group_asks_it(installed: 
         assert (held.st_uid, oct(held.st_mode & 0o777)) == (0, "0o600"), name
 
 
-def test_nothing_in_the_package_knows_where_it_was_built(installed: Installed) -> None:
-    found = installed.machine.attempt("grep", "-rlF", str(REPOSITORY), PROGRAMS)
+def test_nothing_in_the_packages_knows_where_it_was_built(installed: Installed) -> None:
+    found = installed.machine.attempt("grep", "-rlF", str(REPOSITORY), PROGRAMS, "/usr/lib/gatewayctl")
     assert (found.returncode, found.stdout) == (1, "")
 
 
-def test_the_package_has_programs_man_pages_and_completions_but_no_tests_linters_or_caches(
-    package: Path,
-) -> None:
+def list_files(package: Path) -> list[str]:
+    """Return the paths of files and links in a package."""
     command = ["dpkg-deb", "--contents", package]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    names = [line.split()[5].removeprefix(".") for line in listed.splitlines()]
+    return [line.split()[5].removeprefix(".") for line in listed.splitlines() if not line.startswith("d")]
+
+
+def test_the_packages_have_programs_man_pages_and_completions_but_no_tests_linters_or_caches(
+    packages: dict[str, Path],
+) -> None:
+    names = [name for package in packages.values() for name in list_files(package)]
+    assert len(names) == len(set(names)), "two packages share a file"
     wanted = {
         f"{PROGRAMS}/bin/gunicorn",
         *(f"/usr/share/man/{name}.gz" for name in ("man1/gatewayctl.1", "man1/gatewayctl-subscribers.1")),
@@ -109,13 +115,13 @@ def test_the_package_has_programs_man_pages_and_completions_but_no_tests_linters
     assert wanted <= set(names)
     unwanted = re.compile(
         r"/tests/|/gevent/testing/|/__pycache__/|\.pyc$|/[Aa]ctivate"
-        r"|/site-packages/(?:pytest|mypy|ruff|hypothesis|pip|setuptools)/"
+        r"|/site-packages/(?:pytest|mypy|ruff|hypothesis|pip|setuptools)/|\.dist-info/(?:RECORD|direct_url)"
     )
     assert [name for name in names if unwanted.search(name)] == []
 
 
-def test_lintian_finds_no_error_in_the_package(package: Path) -> None:
-    command = ["lintian", "--fail-on=error", "--no-tag-display-limit", "--allow-root", str(package)]
+def test_lintian_finds_no_error_in_the_packages(packages: dict[str, Path]) -> None:
+    command = ["lintian", "--fail-on=error", "--no-tag-display-limit", "--allow-root", *packages.values()]
     judged = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert judged.returncode == 0, judged.stdout + judged.stderr
 

@@ -1,169 +1,119 @@
-"""The Debian package after an earlier one, and when it leaves: what stays is the operator's."""
+"""The Debian packages after earlier ones, and when they leave: what stays is the operator's."""
 
 import re
-import shutil
-from collections.abc import Iterator
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from gateway_contract.base.errors import CoreAbsent
 from tests.support.machine import Machine, booted
-from tests.support.package import PROGRAMS, Installed, choose_the_lab, install, repacked, state_of
+from tests.support.package import NAMES, PROGRAMS, Installed, choose_the_lab, install, repacked, state_of
 from tests.support.stack import wait_for
+
+OWN_CORE = "/etc/systemd/system/gateway-core.service"
+_EDITED = ("factory.json", "gateway-api.env")
 
 
 @pytest.fixture(scope="module")
-def newer(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same package as a later version, with changes to files that operators edit and that they don't."""
+def newer(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The same packages as a later version, with changes to files that operators edit and that they don't."""
 
     def change(tree: Path) -> None:
         control = tree / "DEBIAN" / "control"
-        control.write_text(re.sub(r"(?m)^Version: .*", "Version: 99", control.read_text()))
+        text = re.sub(r"(?m)^Version: .*", "Version: 99", control.read_text())
+        control.write_text(re.sub(r"gateway-api \(= .*?\)", "gateway-api (= 99)", text))
         for name, line in (("factory.json", " \n"), ("gateway-api.env", "# of version 99\n")):
-            with (tree / "etc" / "gateway-api" / name).open("a") as file:
-                file.write(line)
+            if (tree / "etc" / "gateway-api" / name).exists():
+                with (tree / "etc" / "gateway-api" / name).open("a") as file:
+                    file.write(line)
 
-    return repacked(package, tmp_path_factory.mktemp("newer") / "tree", change)
+    folder = tmp_path_factory.mktemp("newer")
+    return [repacked(package, folder / name, change) for name, package in packages.items()]
 
 
-#: What the package did while gateway-core.service was the lab's own unit.
-_FORMER_POSTINST = """#!/bin/sh
+#: What version 0.1.0 did, apart from its own upgrades.
+_SINGLE_POSTINST = """#!/bin/sh
 set -e
-/usr/lib/gateway-api/bin/gateway-api-setup
-for service in gateway-core.service gateway-api.service; do
-    deb-systemd-helper enable $service
-    deb-systemd-helper update-state $service
-done
+gateway-api-setup
+deb-systemd-helper enable gateway-api.service
 systemctl daemon-reload
-deb-systemd-invoke restart gateway-core.service gateway-api.service
+systemctl try-restart gateway-core-lab.service
+deb-systemd-invoke restart gateway-api.service
 """
 
 
-#: Of gunicorn, which a later version does not read.
-FORMER_CONFFILES = ("etc/gateway-api/gunicorn.conf.py", "etc/gateway-api/gunicorn-token.conf.py")
-
-
 @pytest.fixture(scope="module")
-def former(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as an earlier version, whose core was the lab, whatever the operator wanted."""
+def single(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All files in one package, as in version 0.1.0."""
 
     def change(tree: Path) -> None:
-        control = tree / "DEBIAN" / "control"
-        control.write_text(re.sub(r"(?m)^Version: .*", "Version: 0", control.read_text()))
-        (tree / "DEBIAN" / "postinst").write_text(_FORMER_POSTINST)
-        units = tree / "usr/lib/systemd/system"
-        lab = units / "gateway-core-lab.service"
-        (units / "gateway-core.service").write_text(re.sub("(?m)^Alias=.*\n", "", lab.read_text()))
-        lab.unlink()
-        for name in FORMER_CONFFILES:
-            (tree / name).write_text("workers = 2\n")
-            with (tree / "DEBIAN" / "conffiles").open("a") as file:
-                file.write(f"/{name}\n")
+        for name in ("gateway-core", "gatewayctl"):
+            subprocess.run(["dpkg-deb", "--extract", packages[name], tree], check=True)
+        control, conffiles = tree / "DEBIAN" / "control", tree / "DEBIAN" / "conffiles"
+        control.write_text(re.sub(r"(?m)^Version: .*", "Version: 0.1.0", control.read_text()))
+        conffiles.write_text("".join(f"/etc/gateway-api/{name}\n" for name in _EDITED))
+        (tree / "DEBIAN" / "postinst").write_text(_SINGLE_POSTINST)
 
-    return repacked(compiled, tmp_path_factory.mktemp("former") / "tree", change)
+    return repacked(packages["gateway-api"], tmp_path_factory.mktemp("single") / "gateway-api", change)
 
 
-@pytest.fixture
-def here(former: Path, tmp_path: Path) -> Iterator[Installed]:
-    """A machine with the former version."""
+def starts(machine: Machine, unit: str) -> int:
+    """Return how often systemd has started a unit."""
+    log = machine.run("journalctl", f"--unit={unit}", "--output=json", "--output-fields=MESSAGE_ID")
+    # SD_MESSAGE_UNIT_STARTED (systemd.journal-fields(7)).
+    return log.count("39f53479d3a045ac8e11786248231fbf")
+
+
+def test_an_upgrade_from_the_single_package_restarts_core_and_api_once_and_keeps_what_operators_edited(
+    single: Path, packages: dict[str, Path], tmp_path: Path
+) -> None:
     with booted(tmp_path / "root") as machine, machine.network():
-        yield Installed(machine, install(machine, former))
+        here = Installed(machine, install(machine, [single]))
+        choose_the_lab(machine)
+        etc = machine.root / "etc" / "gateway-api"
+        for name in _EDITED:
+            with (etc / name).open("a") as file:
+                file.write("\n")
+        before = {name: (etc / name).read_bytes() for name in _EDITED}
+        # pppoe-server has it mounted as its /etc/ppp.
+        folder = ("stat", "--format=%i", f"{PROGRAMS}/ppp")
+        inode = machine.run(*folder)
+        units = ("gateway-core-lab", "gateway-api")
+        started = [starts(machine, unit) for unit in units]
+        # Without a terminal, a question of dpkg would be an error.
+        said = install(machine, packages.values())
+        assert [starts(machine, unit) for unit in units] == [number + 1 for number in started]
+        assert "WARNING" not in said
+        assert here.serves()
+        assert machine.run(*folder) == inode
+        assert machine.run("test", "-x", f"{PROGRAMS}/ppp/ip-up") == ""
+        assert {name: (etc / name).read_bytes() for name in _EDITED} == before
+        assert {path.name for path in etc.glob("*.*")} == {*_EDITED, "first-users.json"}
+        machine.run("dpkg", "--verify", *NAMES)
 
 
-@pytest.mark.parametrize("chosen", [True, False])
-def test_an_upgrade_keeps_the_core_of_an_earlier_version_where_it_ran(
-    here: Installed, compiled: Path, chosen: bool
+def test_an_upgrade_of_the_api_alone_leaves_the_running_core_and_names_the_packages_that_are_missing(
+    single: Path, packages: dict[str, Path], tmp_path: Path
 ) -> None:
-    machine = here.machine
-    assert here.serves()
-    if not chosen:
-        machine.run("systemctl", "disable", "--now", "gateway-core")
-    before = machine.processes("gateway_core")
-    assert bool(before) == chosen
-    install(machine, compiled)
-    assert here.serves() == chosen
-    after = machine.processes("gateway_core")
-    assert len(after) == len(before)
-    assert set(after).isdisjoint(before)
-    state = "enabled" if chosen else "disabled"
-    assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == f"{state}\n"
-
-
-def test_an_upgrade_that_was_killed_is_finished_by_the_next_with_the_lab_running(
-    here: Installed, compiled: Path
-) -> None:
-    machine = here.machine
-    killer = machine.root / "root/faults/deb-systemd-helper"
-    killer.parent.mkdir()
-    # Stands in for a power cut when the postinst is about to forget the former unit.
-    killer.write_text("#!/bin/sh\nkill -9 $PPID\n")
-    killer.chmod(0o755)
-    shutil.copyfile(compiled, machine.root / "root" / compiled.name)
-    upgrade = f"PATH=/root/faults:$PATH dpkg --install /root/{compiled.name}"
-    assert "killed by signal" in machine.attempt("sh", "-c", upgrade).stdout
-    machine.run("systemctl", "stop", "gateway-core")
-    machine.run("dpkg", "--configure", "gateway-api")
-    assert machine.run("systemctl", "is-enabled", "gateway-core-lab") == "enabled\n"
-    assert here.serves()
-    wants = machine.root / "etc/systemd/system/multi-user.target.wants"
-    assert not (wants / "gateway-core.service").is_symlink()
-
-
-def test_an_upgrade_removes_the_former_configuration_of_gunicorn_and_keeps_a_changed_one_aside(
-    here: Installed, compiled: Path
-) -> None:
-    machine = here.machine
-    changed, untouched = (machine.root / name for name in FORMER_CONFFILES)
-    with changed.open("a") as file:
-        file.write("# an operator's\n")
-    drop_in = machine.root / "etc/systemd/system/gateway-api-token.service.d/own.conf"
-    drop_in.parent.mkdir()
-    drop_in.write_text("[Service]\nEnvironment=FILE=/etc/gateway-api/gunicorn-token.conf.py\n")
-    said = install(machine, compiled)
-    assert "own.conf: gunicorn's configuration is not in /etc/gateway-api" in said
-    assert "/etc/gateway-api/gunicorn.conf.py is no longer read" in said
-    assert "gunicorn-token.conf.py is no longer read" not in said
-    aside = changed.with_name("gunicorn.conf.py.dpkg-bak")
-    assert aside.read_text() == "workers = 2\n# an operator's\n"
-    assert not changed.exists()
-    assert not untouched.exists()
-    assert here.serves()
-    assert "no longer read" not in install(machine, compiled)
-
-
-OWN_CORE = "/etc/systemd/system/gateway-core.service"
-
-
-@pytest.mark.parametrize("choice", ["edited", "masked"])
-def test_an_upgrade_leaves_a_core_of_the_operator_s_own_as_it_is(
-    here: Installed, compiled: Path, choice: str
-) -> None:
-    machine = here.machine
-    if choice == "edited":
-        # What `systemctl edit --full` does.
-        machine.run("cp", "/usr/lib/systemd/system/gateway-core.service", OWN_CORE)
-        machine.run("systemctl", "daemon-reload")
-    else:
-        machine.run("systemctl", "mask", "gateway-core")
-    drop_in = machine.root / "etc/systemd/system/gateway-api.service.d/own.conf"
-    drop_in.parent.mkdir()
-    drop_in.write_text("[Service]\nEnvironment=PROGRAMS=/opt/gateway-api\n")
-    file = ("stat", "--format=%i %N", OWN_CORE)
-    before = machine.processes("gateway_core"), machine.run(*file)
-    said = install(machine, compiled)
-    assert (machine.processes("gateway_core"), machine.run(*file)) == before
-    assert here.serves()
-    assert machine.attempt("systemctl", "is-enabled", "gateway-core-lab").stdout == "disabled\n"
-    # It still starts with the machine.
-    assert (machine.root / "etc/systemd/system/multi-user.target.wants/gateway-core.service").is_symlink()
-    assert f"{OWN_CORE} isn't of this package" in said
-    assert "own.conf: /opt/gateway-api" in said
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, [single]))
+        choose_the_lab(machine)
+        core = machine.processes("gateway_core")
+        said = install(machine, [packages["gateway-api"]])
+        assert re.search(r"WARNING: .* Install gateway-core 1\.", said)
+        assert "gatewayctl 1." in said
+        assert machine.processes("gateway_core") == core
+        assert here.serves()
+        install(machine, [packages["gateway-core"], packages["gatewayctl"]])
+        assert set(machine.processes("gateway_core")).isdisjoint(core)
+        assert here.serves()
 
 
 @dataclass
 class Moment:
-    """What a machine holds of the package at a moment. `files` are those of operators and of the core."""
+    """What a machine holds of the packages at a moment. `files` are those of operators and of the core."""
 
     files: dict[str, bytes]
     processes: list[int]
@@ -185,10 +135,10 @@ class Moment:
 
 
 def test_an_upgrade_restarts_the_services_a_removal_keeps_what_is_the_operator_s_and_a_purge_nothing(
-    package: Path, newer: Path, tmp_path: Path
+    packages: dict[str, Path], newer: list[Path], tmp_path: Path
 ) -> None:
     with booted(tmp_path / "root") as machine, machine.network():
-        here = Installed(machine, install(machine, package))
+        here = Installed(machine, install(machine, packages.values()))
         choose_the_lab(machine)
         api = here.api()
         change = {"path": "system.hostname", "value": "bng7"}
@@ -204,12 +154,16 @@ def test_an_upgrade_restarts_the_services_a_removal_keeps_what_is_the_operator_s
         assert set(upgraded.processes).isdisjoint(installed.processes)
         # A file that nobody has edited is the new one.
         assert upgraded.files["etc/gateway-api/gateway-api.env"].endswith(b"# of version 99\n")
-        # The core writes its database of jobs at each start.
-        kept = {name: held for name, held in installed.files.items() if "/jobs/jobs.sqlite" not in name}
-        del kept["etc/gateway-api/gateway-api.env"]
+        # The core writes its database of jobs at each start, and forgets the last change at its end.
+        rewritten = ("/jobs/jobs.sqlite", "/configuration/state.json", "gateway-api.env")
+        kept = {
+            name: held
+            for name, held in installed.files.items()
+            if not any(word in name for word in rewritten)
+        }
         assert any(name.startswith("var/lib/gateway-core/configuration/") for name in kept)
         assert {name: upgraded.files.get(name) for name in kept} == kept
-        machine.run("dpkg", "--remove", "gateway-api")
+        machine.run("dpkg", "--remove", *NAMES)
         removed = Moment.of(machine)
         assert (removed.processes, removed.programs) == ([], False)
         # What stays is the name of the core that the operator has chosen.
@@ -218,8 +172,29 @@ def test_an_upgrade_restarts_the_services_a_removal_keeps_what_is_the_operator_s
         install(machine, newer)
         again = Moment.of(machine)
         assert (len(again.processes), again.files) == (len(installed.processes), removed.files)
-        machine.run("dpkg", "--purge", "gateway-api")
+        machine.run("dpkg", "--purge", *NAMES)
         assert Moment.of(machine) == Moment(files={}, processes=[], programs=False, units="", users=set())
+
+
+def test_without_its_core_the_api_goes_on_until_the_core_is_there_again(
+    packages: dict[str, Path], tmp_path: Path
+) -> None:
+    with booted(tmp_path / "root") as machine, machine.network():
+        here = Installed(machine, install(machine, packages.values()))
+        choose_the_lab(machine)
+        workers = machine.processes("gunicorn")
+        machine.run("dpkg", "--remove", "gateway-core")
+        assert machine.processes(PROGRAMS) == workers
+        response = here.api().send("GET", "/health", None)
+        assert response.json()["hint"] == CoreAbsent.HINT
+        install(machine, [packages["gateway-core"]])
+        wait_for("the core", here.serves)
+        machine.run("dpkg", "--purge", "gateway-core")
+        left = Moment.of(machine)
+        assert left.processes == workers
+        # The API is in the group of the core.
+        assert "gateway-core" in left.users
+        assert not any("factory.json" in name or "gateway-core" in name for name in left.files)
 
 
 _OWN_CORE = """[Service]
@@ -229,17 +204,17 @@ ExecStart=/bin/sh -c 'echo own > /var/lib/gateway-core/state; exec sleep infinit
 """
 
 
-def test_a_purge_leaves_state_and_user_of_a_core_that_is_not_of_the_package(
-    compiled: Path, tmp_path: Path
+def test_a_purge_leaves_state_and_user_of_a_core_that_is_not_of_the_packages(
+    packages: dict[str, Path], tmp_path: Path
 ) -> None:
     with booted(tmp_path / "root") as machine, machine.network():
-        install(machine, compiled)
+        install(machine, packages.values())
         (machine.root / OWN_CORE.lstrip("/")).write_text(_OWN_CORE)
         machine.run("systemctl", "daemon-reload")
         machine.run("systemctl", "start", "gateway-core")
         state = machine.root / "var/lib/gateway-core/state"
         wait_for("its state", state.exists)
-        said = machine.run("dpkg", "--purge", "gateway-api")
+        said = machine.run("dpkg", "--purge", *NAMES)
         assert f"/var/lib/gateway-core and the user gateway-core stay: {OWN_CORE} " in said
         assert state_of(machine, "gateway-core") == "active"
         assert state.read_text() == "own\n"

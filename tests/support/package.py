@@ -1,8 +1,8 @@
-"""The Debian package on a machine: its installation, and a client of its API."""
+"""The Debian packages on a machine: their installation, and a client of the API."""
 
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ import requests
 from tests.support.machine import Machine
 from tests.support.stack import Api
 
+NAMES = ("gateway-api", "gateway-core", "gatewayctl")
 PROGRAMS = "/usr/lib/gateway-api"
 
 
 @dataclass
 class Installed:
-    """A machine with the package. `said` is the output of the installation, `alone` the response of health
+    """A machine with the packages. `said` is the output of the installation, `alone` the response of health
     without a core, and `logged` the API's log at that time."""
 
     machine: Machine
@@ -44,17 +45,28 @@ class Installed:
             return False
 
 
-def install(machine: Machine, package: Path, *options: str) -> str:
-    target = machine.root / "root" / package.name
-    shutil.copyfile(package, target)
-    return machine.run("dpkg", *options, "--install", f"/root/{package.name}")
+def find_packages(build: Path) -> dict[str, Path]:
+    """Return the packages of a build, by name."""
+    found = {}
+    for name in NAMES:
+        (found[name],) = build.glob(f"{name}_*.deb")
+    return found
+
+
+def install(machine: Machine, packages: Iterable[Path], *options: str) -> str:
+    """Install packages with one command, and return its output."""
+    copies = []
+    for package in packages:
+        shutil.copyfile(package, machine.root / "root" / package.name)
+        copies.append(f"/root/{package.name}")
+    return machine.run("dpkg", *options, "--install", *copies)
 
 
 def repacked(package: Path, tree: Path, change: Callable[[Path], None]) -> Path:
     """Build a modified copy of the package, and return its path."""
     subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
     change(tree)
-    path = tree.with_suffix(".deb")
+    path = tree.with_name(f"{tree.name}.deb")
     subprocess.run(["dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, path], check=True)
     return path
 

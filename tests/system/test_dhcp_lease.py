@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from gateway_core.gateways.linux.daemons.dnsmasq import LeaseRecord, parse_record
 from tests.support.dnsmasq import LEASE_SCRIPT
-from tests.support.namespaces import can
 
 MAC = "52:61:db:13:7f:03"
 ADDRESS = "100.64.9.32"
@@ -154,39 +153,3 @@ def test_a_record_goes_some_time_after_the_end_of_its_lease(
     os.utime(records / "100.64.9.42", (1, 1))
     add(script, later)
     assert (records / "100.64.9.42").exists()
-
-
-_POSTINST = Path(__file__).parents[2] / "packaging/debian/postinst"
-#: The script alone, with its functions, in folders of its own.
-_KEEP_RECORDS = """
-set -e
-mount --make-rprivate /
-for folder in /run /var/lib; do mount -t tmpfs none "$folder"; done
-mkdir -p /run/gateway-dnsmasq/leases /var/lib/gateway-dnsmasq
-echo former > /run/gateway-dnsmasq/leases/100.64.9.32
-echo former > /run/gateway-dnsmasq/leases/100.64.9.33
-cd /var/lib/gateway-dnsmasq
-{before}
-. "$1"
-keep_records_of_leases
-grep -r ""
-"""
-
-
-@pytest.mark.skipif(not can("true"), reason="needs to be root")
-@pytest.mark.parametrize(
-    ("before", "of_32"),
-    [
-        pytest.param("", "former", id="first time"),
-        pytest.param("mkdir records.new; : > records.new/100.64.9.32", "former", id="after an interruption"),
-        # Its script is of this version as soon as the package is unpacked.
-        pytest.param("mkdir records; echo renewed > records/100.64.9.32", "renewed", id="after a renewal"),
-    ],
-)
-def test_an_upgrade_keeps_the_record_of_each_lease(before: str, of_32: str) -> None:
-    script = _KEEP_RECORDS.format(before=before)
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", str(_POSTINST)],
-        stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
-    assert sorted(done.stdout.splitlines()) == [f"records/100.64.9.32:{of_32}", "records/100.64.9.33:former"]

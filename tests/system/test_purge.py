@@ -19,13 +19,13 @@ pytestmark = pytest.mark.skipif(
     not can("nft add table inet t"), reason="needs to be root, a kernel with nf_tables, and nft"
 )
 
-_SCRIPT = Path(__file__).parents[2] / "packaging/debian/postrm"
+_SCRIPT = Path(__file__).parents[2] / "packaging/debian/gateway-core.postrm"
 #: No users, no units, no state: of this machine, it must remove nothing.
 _EMPTY = """
 set -e
 mount --make-rprivate /
 for folder in /etc /run /var/lib; do mount -t tmpfs none "$folder"; done
-export DPKG_MAINTSCRIPT_NAME=postrm DPKG_MAINTSCRIPT_PACKAGE=gateway-api
+export DPKG_MAINTSCRIPT_NAME=postrm DPKG_MAINTSCRIPT_PACKAGE=gateway-core
 exec "$1" "$2"
 """
 
