@@ -20,7 +20,7 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test test-all test-long tools lint lint-code lint-page lock openapi screenshots figures bench clean install deb docs pyz interface man
+.PHONY: run test test-all test-long tools lint lint-code lint-page lock openapi screenshots figures bench clean install deb release docs pyz interface man
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
@@ -146,17 +146,25 @@ lock: $(INSTALLED)
 	  $(PIN) --output-file - requirements/bench.in; } > $(VENV)/bench.lock
 	{ echo '# Every package that builds the documentation, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
 	  $(PIN) --output-file - requirements/docs.in; } > $(VENV)/docs.lock
+	{ echo '# Every package that lists the contents of a release, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
+	  $(PIN) --output-file - requirements/release.in; } > $(VENV)/release.lock
 	mv $(VENV)/run.lock requirements/run.lock
 	sed -i "s/^LOCKED_ON = .*/LOCKED_ON = \"$$(date --utc +%F)\"/" gateway_api/base/dependencies.py
 	mv $(VENV)/develop.lock requirements/develop.lock
 	mv $(VENV)/bench.lock requirements/bench.lock
 	mv $(VENV)/docs.lock requirements/docs.lock
+	mv $(VENV)/release.lock requirements/release.lock
 
 install:
 	DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) PYTHON=$(SYSTEM_PYTHON) packaging/install
 
 deb:
 	PYTHON=$(SYSTEM_PYTHON) packaging/deb
+
+# Builds the files of a release from the last commit, in chroots of Debian 12 and 13: build/release/. Requires root.
+release:
+	@packaging/test-tools git=git mmdebstrap=mmdebstrap unshare=util-linux
+	@packaging/release
 
 clean:
 	rm -rf $(VENV) build *.egg-info
