@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
+from gateway_api.audit.forward import Progress, get_progress_path, read_progress
 from gateway_api.auth.ledger import Ledger
 from gateway_api.base.settings import Settings
 from gateway_api.hub.interface import GetCounts, Hub, WebhookCounts
@@ -42,13 +43,15 @@ class Host:
     """Resources of this machine that the API depends on. `certificate_end` is the time at which the served
     certificate expires, in epoch seconds, or None if the time cannot be read. `is_former_pair` is True if the
     last reload could not use the new certificate or its key, so that the former pair is served. `folders`
-    maps a description of a folder's content to the folder."""
+    maps a description of a folder's content to the folder. `forwarding` is the file with the progress of
+    forwarding the audit log."""
 
     certificate_end: float | None
     folders: Mapping[str, Path]
     clock: Callable[[], float] = time.time
     is_former_pair: bool = False
     ledger: Ledger | None = None
+    forwarding: Path | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings, ledger: Ledger) -> "Host":
@@ -57,18 +60,34 @@ class Host:
             "the audit log": settings.audit,
             "the counters": settings.runtime,
         }
-        return cls(SERVED.end, folders, is_former_pair=SERVED.is_former, ledger=ledger)
+        return cls(
+            SERVED.end,
+            folders,
+            is_former_pair=SERVED.is_former,
+            ledger=ledger,
+            forwarding=get_progress_path(settings.audit),
+        )
 
     @property
     def certificate_remaining(self) -> float | None:
         """Seconds until the served certificate expires; None if this time is unknown."""
         return None if self.certificate_end is None else self.certificate_end - self.clock()
 
+    @property
+    def forwarding_progress(self) -> Progress | None:
+        """Progress of forwarding the audit log. None while nothing is forwarded."""
+        return None if self.forwarding is None else read_progress(self.forwarding)
+
     def check(self) -> list[Dependency]:
-        """Return the health of the certificate, the fullest disk, the counter files and the login ledger."""
+        """Return the health of the certificate, the fullest disk, the counter files, the login ledger, and
+        the receiver of the audit log if there is one."""
         disks = [_check_disk(content, folder) for content, folder in self.folders.items()]
         dependencies = [self._check_certificate(), min(disks, key=itemgetter(0))[1], _check_counters()]
-        return dependencies if self.ledger is None else [*dependencies, check_ledger(self.ledger)]
+        if self.ledger is not None:
+            dependencies.append(check_ledger(self.ledger))
+        if (progress := self.forwarding_progress) is not None:
+            dependencies.append(_check_forwarding(progress))
+        return dependencies
 
     def _check_certificate(self) -> Dependency:
         remaining = self.certificate_remaining
@@ -116,6 +135,15 @@ def _check_counters() -> Dependency:
     if workers:
         message = f"The disk takes no counters. Workers that are not in the metrics: {workers}."
     return _make_dependency("counters", message, is_ok=not workers)
+
+
+def _check_forwarding(progress: Progress) -> Dependency:
+    if progress.failing_since is None:
+        message = "The receiver of the audit log has confirmed all that was sent to it."
+    else:
+        since = format_utc(int(progress.failing_since))
+        message = f"The receiver of the audit log has confirmed nothing since {since}: {progress.failure}."
+    return _make_dependency("audit_forward", message, is_ok=progress.failing_since is None)
 
 
 def check_ledger(ledger: Ledger, clock: Callable[[], float] = time.time) -> Dependency:

@@ -174,6 +174,12 @@ class _StateCollector(Collector):
                 error,
                 extra=make_log_extra(),
             )
+        if (progress := self._host.forwarding_progress) is not None:
+            for name, help_text, count in (
+                ("forwarded", "Audit records that the receiver has confirmed", progress.forwarded),
+                ("forward_lost", "Audit records dropped before they were forwarded", progress.lost),
+            ):
+                yield _make_counter(f"gateway_api_audit_{name}", help_text, {(): count}, [])
         yield from self._describe_dependencies(dependencies)
 
     def _describe_core(self, statistics: Statistics) -> Iterator[Metric]:

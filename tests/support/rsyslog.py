@@ -1,4 +1,5 @@
-"""Debian's rsyslog as a receiver of the audit log: syslog over TLS at a port of 127.0.0.1."""
+"""Debian's rsyslog as a receiver of the audit log, with the example of its configuration, at a port of
+127.0.0.1."""
 
 import json
 import re
@@ -10,22 +11,12 @@ from typing import Any
 
 from tests.support.stack import free_port, wait_for
 
-#: Without a queue in memory: what rsyslog has read from a connection is in the file.
-_CONFIGURATION = """
-global(
-    workDirectory="{folder}"
-    defaultNetstreamDriverCAFile="{certificate}"
-    defaultNetstreamDriverCertFile="{certificate}"
-    defaultNetstreamDriverKeyFile="{key}"
-)
-module(load="imtcp" StreamDriver.Name="gtls" StreamDriver.Mode="1" StreamDriver.AuthMode="{mode}")
+EXAMPLE = Path(__file__).parents[2] / "etc" / "examples" / "rsyslog-gateway-audit.conf"
+#: Each message as it arrived, beside what the example writes.
+_RAW = """
 template(name="raw" type="string" string="%rawmsg%\\n")
-template(name="parsed" type="string" string="%pri% %app-name% %msgid% %msg%\\n")
-input(type="imtcp" address="127.0.0.1" port="{port}" ruleset="audit")
-ruleset(name="audit" queue.type="Direct") {{
+ruleset(name="gateway-audit" queue.type="Direct") {{
     action(type="omfile" file="{folder}/raw" template="raw")
-    action(type="omfile" file="{folder}/parsed" template="parsed")
-}}
 """
 #: RFC 5424 section 6, with an empty PROCID and no structured data.
 _MESSAGE = re.compile(
@@ -48,8 +39,19 @@ class Rsyslog:
         self.folder.mkdir()
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
-        text = _CONFIGURATION.format(**vars(self))
-        (self.folder / "rsyslog.conf").write_text(text)
+        text = EXAMPLE.read_text()
+        for example, own in (
+            ("/etc/ssl/certs/ca-certificates.crt", str(self.certificate)),
+            ("/etc/rsyslog.d/logs.pem", str(self.certificate)),
+            ("/etc/rsyslog.d/logs.key", str(self.key)),
+            ("/var/log/gateway-audit.log", f"{self.folder}/gateway-audit.log"),
+            ('streamDriver.authMode="anon"', f'streamDriver.authMode="{self.mode}"'),
+            ('port="6514"', f'address="127.0.0.1" port="{self.port}"'),
+            ('ruleset(name="gateway-audit" queue.type="Direct") {\n', _RAW.format(folder=self.folder)),
+        ):
+            assert example in text
+            text = text.replace(example, own)
+        (self.folder / "rsyslog.conf").write_text(f'global(workDirectory="{self.folder}")\n{text}')
 
     @property
     def destination(self) -> str:
