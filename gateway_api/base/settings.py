@@ -105,9 +105,6 @@ class Settings:
     certificate: Path = Path("/etc/gateway-api/tls/certificate.pem")
     #: File with the certificate authorities of webhook receivers; None for the authorities of the system.
     webhook_certificates: str | None = None
-    #: File with the certificate authorities of the receiver of the audit log; None for the authorities of the
-    #: system.
-    audit_certificates: str | None = None
     #: Folder of the audit log, and the maximum bytes of each of its two trails.
     audit: Path = Path("/var/lib/gateway-api/audit")
     max_audit_bytes: int = 64 << 20
@@ -158,7 +155,6 @@ class Settings:
             secret=_read_secret(environment) if has_users else b"",
             certificate=Path(value(environment, "GATEWAY_API_CERTIFICATE")),
             webhook_certificates=value(environment, "GATEWAY_API_WEBHOOK_CERTIFICATES") or None,
-            audit_certificates=value(environment, "GATEWAY_API_AUDIT_CERTIFICATES") or None,
             audit=Path(environment.get(f"{profile.prefix}_AUDIT") or state / "audit"),
             max_audit_bytes=_read_audit_mebibytes(environment) << 20,
             token_audit=Path(value(environment, "GATEWAY_API_TOKEN_AUDIT")) if has_users else None,

@@ -140,21 +140,17 @@ class HubTlsContext(ssl.SSLContext):
         return connection
 
 
-def open_tls(
-    host: str, port: int, certificates: str | None, load_pair: Callable[[ssl.SSLContext], None]
-) -> ssl.SSLSocket:
-    """Connect to a receiver that is no webhook. `certificates` is a file with certificate authorities, or
-    None for those of the system; `load_pair` loads the certificate for receivers that require one. Raises
-    OSError if the receiver cannot be reached or has no valid certificate, and Denied for a denied address."""
+def open_tls(host: str, port: int, load_pair: Callable[[ssl.SSLContext], None]) -> ssl.SSLSocket:
+    """Connect to a receiver that is no webhook. The certificate of the receiver must have the name `host`,
+    and the signature of an authority of the system. `load_pair` loads the certificate for receivers that
+    require one. Raises OSError if the receiver cannot be reached or has no valid certificate, and Denied for
+    a denied address."""
     connection, _ = connect(host, port, TIMEOUT, tuple)
     try:
         context = HubTlsContext.make()
         with _openssl_lock:
             load_pair(context)
-            if certificates is None:
-                context.load_default_certs()
-            else:
-                context.load_verify_locations(certificates)
+            context.load_default_certs()
         return context.wrap_socket(connection, server_hostname=host)
     except BaseException:
         connection.close()

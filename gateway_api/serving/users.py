@@ -74,8 +74,7 @@ def when_ready(server: Any) -> None:
         settings = Settings.from_environment(os.environ)
         has_forked = partial(_has_all_workers, weakref.ref(server))
         hub.start(settings, has_forked)
-        connect = partial(open_tls, certificates=settings.audit_certificates, load_pair=SERVED.load_into)
-        forward.start(settings, has_forked, connect)
+        forward.start(settings, has_forked, partial(open_tls, load_pair=SERVED.load_into))
         # After the hub, which fails to start if another service uses the folder.
         counters.delete_former_files()
     except (GatewayApiError, OSError) as error:

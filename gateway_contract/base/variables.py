@@ -62,11 +62,6 @@ GROUPS = {
             "Size limit of each database of the audit log, 1 to 1024.",
         ),
         Variable(
-            "GATEWAY_API_AUDIT_CERTIFICATES",
-            "",
-            "CA certificates for the receiver of the audit log in PEM. The default is those of the system.",
-        ),
-        Variable(
             "GATEWAY_API_WEBHOOK_CERTIFICATES",
             "",
             "CA certificates for HTTPS receivers of webhooks, in PEM. The default is those of the package "

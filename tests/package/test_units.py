@@ -285,7 +285,6 @@ def test_the_environment_file_names_every_variable_with_its_default() -> None:
         "GATEWAY_API_KEY": configuration.keyfile,
         "GATEWAY_API_WORKERS": gunicorn[0]["workers"],
         "GATEWAY_API_WEBHOOK_CERTIFICATES": users.webhook_certificates or "",
-        "GATEWAY_API_AUDIT_CERTIFICATES": users.audit_certificates or "",
         "GATEWAY_API_AUDIT": users.audit,
         "GATEWAY_API_AUDIT_MEBIBYTES": users.max_audit_bytes >> 20,
         "GATEWAY_API_LOG_FORMAT": log_format({}),
