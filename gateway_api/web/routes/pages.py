@@ -143,7 +143,8 @@ _REFERENCE_HEADERS = {
 BUILT_FOLDER = Path(sys.prefix, "share/doc/gateway-api/html")
 _DOCUMENTATION_FILES = find_files(BUILT_FOLDER)
 _NOT_BUILT_MESSAGE = (
-    "The documentation is not built. Run make docs in the folder of the source, then restart the API."
+    "The documentation is not built. Run make docs in the folder of the source, then restart the API. "
+    "Until then, read docs/index.md in that folder."
 )
 _INLINE_SCRIPT_PATTERN = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
@@ -203,10 +204,12 @@ def show_page_file(name: str = "index.html") -> Response:
 @documentation.get("/", endpoint="index")
 @operation(STATIC)
 def show_documentation_file(name: str | None = None) -> Response:
-    """Return a page of the documentation, or another file of it. If the documentation is not built, the first
-    page says how to build it."""
-    if name is None and not _DOCUMENTATION_FILES:
-        return _show_message(_NOT_BUILT_MESSAGE, 200)
+    """Return a page of the documentation, or another file of it. If the documentation is not built, say how
+    to build it."""
+    if not _DOCUMENTATION_FILES:
+        if _is_browser():
+            return _show_message(_NOT_BUILT_MESSAGE, 404)
+        raise NotFound(_NOT_BUILT_MESSAGE)
     name = name or "index.html"
     if name not in _DOCUMENTATION_FILES:
         raise NotFound("No such file")
@@ -235,10 +238,14 @@ def _read_documentation(path: Path) -> tuple[Asset, str]:
 def show_disabled(message: str) -> Response | None:
     """Return a page with status 503 if a browser requests the live page, because the modules of the live page
     are unavailable, too. Return None for a program, which gets JSON from every path."""
-    accepted = request.accept_mimetypes.best_match(("application/json", "text/html"))
-    if request.path != "/" or accepted != "text/html":
+    if request.path != "/" or not _is_browser():
         return None
     return _show_message(message, 503)
+
+
+def _is_browser() -> bool:
+    """Return True if the client prefers HTML to JSON."""
+    return request.accept_mimetypes.best_match(("application/json", "text/html")) == "text/html"
 
 
 def _show_message(message: str, status: int) -> Response:

@@ -65,15 +65,19 @@ def test_a_file_that_became_a_link_no_longer_lies_in_its_folder(folder: Path) ->
     assert not is_inside(folder, index)
 
 
-def test_documentation_that_is_not_built_is_a_page_that_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("path", ["/docs/", "/docs/tutorial/first-change.html"])
+def test_documentation_that_is_not_built_says_what_to_do_to_browsers_and_programs(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "_DOCUMENTATION_FILES", {})
     client = application.create_app(parts(tmp_path)).test_client()
-    page = client.get("/docs/")
-    assert (page.status_code, page.content_type) == (200, "text/html; charset=utf-8")
-    assert "Run make docs in the folder of the source, then restart the API." in page.text
-    assert client.get("/docs/other.html").status_code == 404
+    page = client.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert (page.status_code, page.content_type) == (404, "text/html; charset=utf-8")
+    refused = client.get(path, headers={"Accept": "*/*"})
+    assert (refused.status_code, refused.get_json()["status"]) == (404, "error")
+    for text in (page.text, refused.get_json()["message"]):
+        assert "Run make docs in the folder of the source, then restart the API." in text
+        assert "docs/index.md" in text
 
 
 def test_the_command_line_in_one_file_is_served_unchanged_beside_its_checksum(
