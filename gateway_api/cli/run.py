@@ -46,6 +46,8 @@ _GREETING = """
 The gateway API is running, with simulated subscribers. Ctrl-C stops it.
 
   Page:      {url}/
+  API:       {url}/api/v1/docs
+  Docs:      {url}/docs/
 {login}
 {environment} has the users and their passwords. In another shell:
 
@@ -189,7 +191,7 @@ def run(port: int, sessions: int, arrivals: float, workers: int, state: Path) ->
         "GATEWAY_API_RUNTIME": str(state),
         "GATEWAY_API_STATE": str(state),
         "GATEWAY_API_AUDIT": str(state / "audit"),
-        "GATEWAY_API_BIND": f"127.0.0.1:{port}",
+        "GATEWAY_API_BIND": os.environ.get("GATEWAY_API_BIND") or f"127.0.0.1:{port}",
         "GATEWAY_API_CERTIFICATE": str(folder.certificate),
         "GATEWAY_API_KEY": str(folder.key),
         "GATEWAY_API_WORKERS": str(workers),
