@@ -182,6 +182,15 @@ def token_of(shown: Screen) -> str:
     return str(cookie["value"])
 
 
+def test_the_log_in_says_what_the_page_is_and_leads_to_the_documentation_and_the_reference(
+    shown: Screen,
+) -> None:
+    dialog = shown.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("broadband network gateway (BNG)")
+    for name, path in (("Documentation", "/docs/"), ("API reference", "/api/v1/docs")):
+        expect(dialog.get_by_role("link", name=name)).to_have_attribute("href", path)
+
+
 def test_nothing_of_the_gateway_is_shown_before_the_right_password(shown: Screen) -> None:
     expect(shown.page.get_by_role("dialog")).to_be_visible()
     expect(shown.page.get_by_role("banner")).to_be_hidden()

@@ -105,6 +105,25 @@ def test_the_overview_is_that_of_the_gateway(shown: Screen) -> None:
     expect(shown.page.locator("#bgp-up")).to_have_text(f"{len(peers)} of {len(peers)}")
 
 
+def test_the_overview_of_a_lab_says_that_its_subscribers_are_simulated_and_where_to_begin(
+    shown: Screen,
+) -> None:
+    lab = shown.page.locator("#lab")
+    expect(lab).to_contain_text("the subscribers, their traffic and the BGP neighbours are simulated")
+    lab.get_by_role("link", name="Find a subscriber").click()
+    expect(shown.page.get_by_label("Find a subscriber")).to_be_visible()
+
+
+def test_a_gateway_with_real_subscribers_does_not_say_that_they_are_simulated(shown: Screen) -> None:
+    def leave_out_the_lab(health: Any) -> None:
+        health["dependencies"] = [one for one in health["dependencies"] if one["name"] != "lab"]
+
+    shown.change_response("**/health/detail", leave_out_the_lab)
+    shown.page.reload()
+    expect(shown.page.locator("#overview-health")).to_contain_text("core")
+    expect(shown.page.locator("#lab")).to_be_hidden()
+
+
 def test_traffic_is_what_the_trunks_carry(shown: Screen) -> None:
     calls = count(1)
 

@@ -53,6 +53,7 @@ class Health {
     byId('dependency-states').replaceChildren(...rows());
     write('dependencies-note', [state, ...('version' in health
       ? [`version ${health.version}`, `core daemon up for ${duration(health.uptime_seconds)}`] : [])].join(', '));
+    show('lab', dependencies.some(({name}) => name === 'lab'));
     this.#alarm(dependencies.filter(({state: one}) => ILL.includes(one)), faults.total ?? 0);
   }
 

@@ -13,9 +13,14 @@ import {dayTraffic, traffic} from './traffic.js';
 import {vlans} from './vlans.js';
 
 const QUIET = 10, LEAST = 1_000;
+const to = (href, text) => element('a', {href, text});
 
 export function overview(api, stream) {
   viewSection('overview', 'Overview',
+    // `health` shows this paragraph on a lab.
+    element('p', {id: 'lab', hidden: true}, 'This gateway is a lab: the subscribers, their traffic and the BGP neighbours are simulated. ',
+      to('#subscribers', 'Find a subscriber'), ', ', to('#configuration', 'change the configuration'), ', or follow the tutorial ',
+      to('/docs/tutorial/first-change.html', 'Make a first change'), '.'),
     element('dl', {class: 'tiles'}, tile('total', 'Sessions', 'online now', 'main'), tile('pppoe', 'PPPoE', ''), tile('dhcp', 'DHCP', ''),
       tile('downstream', 'Downstream', 'to subscribers'), tile('upstream', 'Upstream', 'from subscribers'), tile('bgp-up', 'BGP neighbours', '')),
     problem('summary-problem'), element('div', {class: 'pair'}, arrivals(api, stream), traffic(api)), dayTraffic(api),
