@@ -78,6 +78,13 @@ def test_each_component_has_a_license_a_package_url_and_the_digests_of_the_lock_
         assert digests == locked[name]
 
 
+def test_the_page_of_the_documentation_gives_a_reason_for_each_package(bill: Any) -> None:
+    page = (REPOSITORY / "docs/explanation/dependencies.md").read_text()
+    table = page.partition("| package | reason |")[2].partition("\n\n")[0]
+    names = [name for row in re.findall(r"(?m)^\| ([a-z].*?) \|", table) for name in row.split(", ")]
+    assert sorted(names) == sorted(normalize(each["name"]) for each in bill["components"])
+
+
 def test_the_command_lists_what_the_bill_of_materials_has(bill: Any, unpacked: Path) -> None:
     program = "import sys; from gateway_api.cli.api import main; sys.exit(main(['--bill-of-materials']))"
     command = [unpacked / "usr/lib/gateway-api/bin/python", "-I", "-B", "-c", program]
