@@ -1,6 +1,7 @@
 """gatewayctl.pyz, built from this source, and the lines of the documentation that download it."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +9,15 @@ from pathlib import Path
 from tests.support.manual import DOCS, ROOT
 from tests.support.stack import Api
 
-ARCHIVE = ROOT / "build" / "gatewayctl.pyz"
 
-
-def build(source: Path = ROOT) -> Path:
-    subprocess.run([sys.executable, source / "packaging" / "pyz"], check=True)
-    return source / "build" / "gatewayctl.pyz"
+def build(folder: Path) -> Path:
+    """Build the file in a copy of the source, because other tests build the package in this one. The wheels
+    are those that `make docs` has downloaded."""
+    for name in ("gatewayctl", "gateway_contract", "packaging", "requirements", "build/pyz-wheels"):
+        shutil.copytree(ROOT / name, folder / name)
+    shutil.copyfile(ROOT / "LICENSE", folder / "LICENSE")
+    subprocess.run([sys.executable, folder / "packaging" / "pyz"], check=True)
+    return folder / "build" / "gatewayctl.pyz"
 
 
 def lines_to_install(api: Api) -> str:
