@@ -87,20 +87,24 @@ def create_temporary_folder():
 
 def extract(folder):
     """Write the modules for this machine to a folder. Raises OSError."""
-    from zipfile import ZipFile
+    import zlib
+    from zipfile import BadZipFile, ZipFile
 
     folder.mkdir(0o700, exist_ok=True)
-    with ZipFile(ARCHIVE) as archive:
-        for name in archive.namelist():
-            top, _, rest = name.partition("/")
-            if top in ("lib", os.uname().machine):
-                path = folder / rest
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(name) as source, path.open("wb") as file:
-                    shutil.copyfileobj(source, file)
-                    file.flush()
-                    # Otherwise a power cut could leave empty modules.
-                    os.fsync(file.fileno())
+    try:
+        with ZipFile(ARCHIVE) as archive:
+            for name in archive.namelist():
+                top, _, rest = name.partition("/")
+                if top in ("lib", os.uname().machine):
+                    path = folder / rest
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    with archive.open(name) as source, path.open("wb") as file:
+                        shutil.copyfileobj(source, file)
+                        file.flush()
+                        # Otherwise a power cut could leave empty modules.
+                        os.fsync(file.fileno())
+    except (BadZipFile, zlib.error) as error:
+        fail(f"{ARCHIVE} is damaged, download it again: {error}")
 
 
 def run():
@@ -117,4 +121,7 @@ def run():
         fail(f"cannot load a module from {sys.path[0]}: {error}. {REQUIREMENT}")
 
 
-sys.exit(run())
+try:
+    sys.exit(run())
+except KeyboardInterrupt:
+    sys.exit(130)

@@ -158,6 +158,17 @@ def test_a_module_that_cannot_be_loaded_is_a_message(machine: Machine) -> None:
     assert ended.stderr.startswith(f"gatewayctl: cannot load a module from {machine.folder}: ")
 
 
+def test_a_damaged_file_is_a_message(machine: Machine, tmp_path: Path) -> None:
+    content = bytearray(machine.archive.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    machine.archive = tmp_path / "gatewayctl.pyz"
+    machine.archive.write_bytes(content)
+    ended = machine.try_to_run("--version")
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (USAGE, "", 1)
+    assert ended.stderr.startswith(f"gatewayctl: {machine.archive} is damaged, download it again: ")
+    assert list(machine.temporary.iterdir()) + list(machine.cache.iterdir()) == []
+
+
 def test_python_3_6_parses_the_first_module_which_names_the_version_that_is_needed(archive: Path) -> None:
     start = zipfile.ZipFile(archive).read("__main__.py").decode()
     ast.parse(start, feature_version=(3, 6))
