@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway_contract.version import VERSION
 from tests.support.manual import ROOT
 from tests.support.one_file import lines_to_install
 from tests.support.stack import Api, running_stack
@@ -71,7 +72,7 @@ def test_nothing_but_python_is_needed(debian: Debian) -> None:
     installed = debian.run("dpkg-query", "--show", "--showformat", "${Package}\n").split()
     assert "python3" in installed
     assert {"curl", "openssl", "ca-certificates", "python3-venv", "python3-pip"}.isdisjoint(installed)
-    assert debian.run("gatewayctl", "--version") == "gatewayctl 1.0.0\n"
+    assert debian.run("gatewayctl", "--version") == f"gatewayctl {VERSION}\n"
     assert "Find and change the sessions of subscribers." in debian.run("gatewayctl", "--help")
 
 
@@ -102,7 +103,7 @@ def test_a_rescue_says_that_it_works_on_the_gateway_only(debian: Debian) -> None
 def test_a_user_without_a_home_needs_no_cache(debian: Debian) -> None:
     shutil.copyfile(debian.path / "root/gatewayctl.pyz", debian.path / "srv/gatewayctl.pyz")
     shown = debian.run("python3", "/srv/gatewayctl.pyz", "--version", user="nobody", HOME="/nonexistent")
-    assert shown == "gatewayctl.pyz 1.0.0\n"
+    assert shown == f"gatewayctl.pyz {VERSION}\n"
     assert list((debian.path / "tmp").iterdir()) == []
 
 

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from gateway_contract.version import VERSION
 from tests.support.one_file import build, lines_to_install
 from tests.support.shell import GATEWAYCTL
 from tests.support.stack import Api
 
 USAGE = 2
+VERSION_LINE = f"gatewayctl.pyz {VERSION}\n"
 #: The user nobody.
 NOBODY = 65534
 
@@ -101,17 +103,17 @@ def test_two_builds_in_two_folders_are_equal(archive: Path, tmp_path: Path) -> N
 
 
 def test_the_first_run_extracts_the_program_for_its_user_only(machine: Machine) -> None:
-    assert machine.run("--version") == "gatewayctl.pyz 1.0.0\n"
+    assert machine.run("--version") == VERSION_LINE
     assert machine.folder.stat().st_mode & 0o777 == 0o700
     first = machine.folder.stat()
-    assert machine.run("--version", PYTHONDONTWRITEBYTECODE="1") == "gatewayctl.pyz 1.0.0\n"
+    assert machine.run("--version", PYTHONDONTWRITEBYTECODE="1") == VERSION_LINE
     assert (machine.folder.stat().st_ino, list(machine.temporary.iterdir())) == (first.st_ino, [])
 
 
 def test_processes_that_start_together_extract_one_program(machine: Machine) -> None:
     command = [sys.executable, machine.archive, "--version"]
     started = [subprocess.Popen(command, env=machine.environment, stdout=subprocess.PIPE) for _ in range(4)]
-    assert [process.communicate()[0] for process in started] == [b"gatewayctl.pyz 1.0.0\n"] * 4
+    assert [process.communicate()[0] for process in started] == [VERSION_LINE.encode()] * 4
     assert machine.folder.is_dir()
 
 
@@ -131,7 +133,7 @@ def test_a_cache_that_cannot_be_trusted_or_written_is_not_used(machine: Machine,
             os.chown(machine.folder, NOBODY, NOBODY)
         else:
             machine.folder.chmod(0o770)
-    assert machine.run("--version", **environment) == "gatewayctl.pyz 1.0.0\n"
+    assert machine.run("--version", **environment) == VERSION_LINE
     # The folder of this run is gone.
     assert list(machine.temporary.iterdir()) == []
 
@@ -145,7 +147,7 @@ def test_an_unsupported_python_gets_the_supported_ones_and_another_way(machine: 
     ended = machine.try_to_run("--version", python=(sys.executable, "-c", run))
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (USAGE, "", 1)
     assert "CPython 3.11, 3.12, 3.13 or 3.14 on Linux with glibc, x86_64 or aarch64" in ended.stderr
-    assert "python3 -m pip install gateway_api-1.0.0-py3-none-any.whl" in ended.stderr
+    assert f"python3 -m pip install gateway_api-{VERSION}-py3-none-any.whl" in ended.stderr
     assert not machine.cache.exists()
 
 
