@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -13,6 +14,9 @@ from gateway_contract.version import VERSION
 REPOSITORY = Path(__file__).parents[2]
 SOURCE = f"gateway_api-{VERSION}"
 SUMS = "SHA256SUMS"
+CHROOT = REPOSITORY / "packaging/debian-chroot"
+#: The commands of a page ask, and install FRR, which needs a machine.
+APT_OPTIONS = 'APT::Get::Assume-Yes "true"; APT::Install-Recommends "false";'
 
 
 def build(clone: Path, umask: int) -> Path:
@@ -103,3 +107,35 @@ def test_the_packages_have_no_path_of_the_build(unpacked: Path, clone: Path) -> 
     for path in (f"/build/{SOURCE}", str(clone)):
         found = subprocess.run(["grep", "-rlF", path, unpacked], capture_output=True, text=True, check=False)
         assert found.stdout == ""
+
+
+@pytest.mark.parametrize("debian", ["12", "13"])
+def test_a_bare_debian_installs_the_release_as_the_page_says(
+    release: Path, debian: str, tmp_path: Path
+) -> None:
+    page = (REPOSITORY / "docs/how-to/install.md").read_text()
+    section = page.partition("## Install a release")[2].partition("\n## ")[0]
+    lines = "\n".join(re.findall(r"(?m)^    (.*)$", section))
+    root = tmp_path / "root"
+    subprocess.run([CHROOT, "create", root, debian], check=True)
+    (root / "etc/apt/apt.conf.d/options").write_text(APT_OPTIONS)
+    shutil.copytree(release, root / "root/release")
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [CHROOT, "run", root, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    run("env", "--chdir=/root/release", "DEBIAN_FRONTEND=noninteractive", "bash", "-euc", lines)
+    for program in ("gateway-api", "gateway-core", "gatewayctl"):
+        assert run(program, "--version") == f"{program} {VERSION}\n"
+    assert "/usr/lib/gateway-api" in run("gateway-api", "--bill-of-materials")
+    assert not (root / "usr/bin/gcc").exists()
+    shutil.rmtree(root)
