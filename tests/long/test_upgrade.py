@@ -336,6 +336,9 @@ def test_a_core_that_does_not_start_after_a_downgrade_names_the_path_and_the_way
     wait_for("the API", Installed(gateway.machine, "").serves)
     assert api.send("POST", "/system/config/delete", token=token, json={"path": "api.audit.forward"}).ok
     commit(api, token)
+    gateway.downgrade()
+    wait_for("the API", Installed(gateway.machine, "").serves)
+    assert api.get("/system/version", role=None)["version"] == "0.1.0"
 
 
 # Real sessions: the machine is emulated, and has PPP and VLANs
