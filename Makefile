@@ -114,7 +114,8 @@ $(INSTALLED): requirements/run.lock setup.cfg pyproject.toml
 	@awk '/^gunicorn-h1c==/ {skip = 1; next} /^[^ ]/ {skip = 0} !skip' requirements/run.lock > $(VENV)/pure.lock
 	@awk '/^gunicorn-h1c==/ {keep = 1; print; next} /^[^ ]/ {keep = 0} keep' requirements/run.lock > $(VENV)/compiled.lock
 	@$(PIP) install --require-hashes --no-deps --no-compile -r $(VENV)/pure.lock
-	@$(PIP) install --require-hashes --no-build-isolation -r $(VENV)/compiled.lock 2>$(VENV)/compiled.log \
+	@command -v $(CC) >/dev/null \
+		&& $(PIP) install --require-hashes --no-build-isolation -r $(VENV)/compiled.lock 2>$(VENV)/compiled.log \
 		|| echo "No C compiler and Python headers: gunicorn parses requests in Python, which is slower."
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
