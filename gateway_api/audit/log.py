@@ -16,6 +16,7 @@ import errno
 import itertools
 import os
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -640,11 +641,16 @@ def list_trails_beside(folder: Path | None) -> list[AuditDatabase]:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Create the folder of the audit log if its parent exists. If the folder is read-only or its disk is
-    full, log an error: the API starts anyway. Raises OSError for any other failure."""
+    """Create the folder of the audit log if its parent exists, and let its group read the folder. If the
+    folder is read-only or its disk is full, log an error: the API starts anyway. Raises OSError for any other
+    failure."""
     try:
-        folder.mkdir(mode=0o750, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         durable.require_writable(folder)
+        status = folder.stat()
+        if status.st_uid == os.geteuid():
+            # The umask of the unit keeps out the group, which the other service needs to read the log.
+            folder.chmod(stat.S_IMODE(status.st_mode) & ~0o007 | 0o050)
     except OSError as error:
         if not durable.is_unwritable(error):
             raise

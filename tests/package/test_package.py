@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -216,6 +217,35 @@ def test_the_alternative_profile_serves_beside_the_other_once_there_is_a_token(
     rates = [one["rate_down"] // 10**6 for one in api.get("/subscribers?limit=3", role="admin")["sessions"]]
     assert [one["speed_down"] for one in listed] == [f"{rate} Mbit/s" for rate in rates]
     assert installed.serves()
+    machine.run("systemctl", "stop", "gateway-api-token")
+
+
+def test_the_audit_logs_of_both_profiles_reach_the_journal(installed: Installed, api: Api) -> None:
+    machine, token = installed.machine, "a-token-for-scripts"
+    for path, value in (("api.auth_token", token), ("api.audit.forward", "journal")):
+        assert api.send("POST", "/system/config/set", json={"path": path, "value": value}).ok
+    assert api.send("POST", "/system/config/commit").ok
+    machine.run("systemctl", "start", "gateway-api-token")
+    url, headers = "http://127.0.0.1:8080/api/v1", {"Authorization": f"Bearer {token}"}
+    requests.delete(f"{url}/subscribers/999999", headers=headers, timeout=60)
+    machine.run("systemctl", "restart", "systemd-journald")
+    api.send("DELETE", "/subscribers/999999")
+
+    def list_records(identifier: str) -> list[dict[str, Any]]:
+        lines = machine.run("journalctl", f"--identifier={identifier}", "--output=cat").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def arrived() -> bool:
+        actions = [record["action"] for record in list_records("gateway-api-audit")]
+        return "subscribers.disconnect" in actions and bool(list_records("gateway-api-token-audit"))
+
+    wait_for("the records", arrived)
+    ids = [record["id"] for record in list_records("gateway-api-audit")]
+    assert len(ids) == len(set(ids))
+    (record,) = list_records("gateway-api-token-audit")
+    assert (record["id"], record["path"]) == ("beside-known-1", "/api/v1/subscribers/999999")
+    assert api.send("POST", "/system/config/delete", json={"path": "api.audit.forward"}).ok
+    assert api.send("POST", "/system/config/commit").ok
     machine.run("systemctl", "stop", "gateway-api-token")
 
 

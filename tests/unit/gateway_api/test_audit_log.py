@@ -26,6 +26,7 @@ from gateway_api.audit.log import (
     LogPosition,
     RequestCounter,
     _make_query,
+    prepare_folder,
 )
 from gateway_api.audit.record import AuditEntry, RequestCount
 from gateway_contract.base.databases import DatabaseFile
@@ -359,6 +360,19 @@ def test_in_a_folder_that_is_read_only_no_change_may_be_made(
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(AuditUnavailable, match="Permission denied"):
         log.check()
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_the_group_reads_the_folder_whatever_the_umask_is(tmp_path: Path, exists: bool) -> None:
+    folder = tmp_path / "audit"
+    former = os.umask(0o077)
+    try:
+        if exists:
+            folder.mkdir()
+        prepare_folder(folder)
+    finally:
+        os.umask(former)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
 
 
 def test_a_folder_that_is_gone_is_no_log(tmp_path: Path) -> None:
