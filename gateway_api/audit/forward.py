@@ -38,9 +38,7 @@ from gateway_contract.base import durable
 from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.receivers import JOURNAL, SYSLOG_TLS_PORT
-from gateway_contract.core.configuration import GetApiSettings
-from gateway_contract.core_client import CoreClient
-from gateway_contract.varlink.client import Client
+from gateway_contract.core.configuration import ApiSettings
 
 #: Opens a TLS connection to a host and a port.
 Connect = Callable[[str, int], ssl.SSLSocket]
@@ -52,8 +50,6 @@ _POLL_SECONDS, _MAX_RETRY_SECONDS = 1.0, 60.0
 #: Forwarding begins with the records of this time before it, so that the record of the commit that turns it
 #: on is one of the first.
 _LEAD_SECONDS = 60.0
-#: Seconds between two looks for the first workers.
-_FORK_POLL_SECONDS = 0.05
 _JOURNAL_SOCKET = Path("/run/systemd/journal/socket")
 _JOURNAL_TIMEOUT_SECONDS = 5.0
 
@@ -161,6 +157,9 @@ class Forwarder:
             LOG.info("the audit log is forwarded to %s again", destination)
         self._wait_seconds = _POLL_SECONDS
         reported = progress.missing.keys() & after.keys()
+        if reported:
+            lost_count = sum(progress.missing[label] for label in reported)
+            LOG.error("%d records of the audit log did not reach %s", lost_count, destination)
         self._save(
             msgspec.structs.replace(
                 progress,
@@ -209,8 +208,7 @@ class Forwarder:
         if lost_count:
             if not progress.missing:
                 LOG.error(
-                    "records of the audit log are lost to %s: the log reached its size limit before they"
-                    " were forwarded",
+                    "the audit log reached its size limit, and drops records before they reach %s",
                     progress.destination,
                 )
             progress = msgspec.structs.replace(progress, lost=progress.lost + lost_count)
@@ -283,11 +281,16 @@ def _send_to_journal(path: Path, entries: Sequence[bytes]) -> None:
 
 
 class Destination:
-    """The destination in the running configuration, followed by a thread."""
+    """The destination in the running configuration, which one thread sets and another thread reads."""
 
     def __init__(self) -> None:
         self._text: str | None = None
         self._is_known = threading.Event()
+
+    def set(self, settings: ApiSettings) -> None:
+        """Set the destination after a start or a commit."""
+        self._text = settings.audit_forward
+        self._is_known.set()
 
     def get(self) -> str | None:
         """Return the present destination, or None if nothing is forwarded. Wait until the core has reported
@@ -295,24 +298,9 @@ class Destination:
         self._is_known.wait()
         return self._text
 
-    def follow(self, core: CoreClient, sleep: Callable[[float], object] = time.sleep) -> None:
-        """Follow the running configuration until the process ends."""
 
-        def follow() -> Iterator[None]:
-            for settings in core.follow(GetApiSettings()):
-                self._text = settings.audit_forward
-                self._is_known.set()
-                yield
-
-        what = "follow the destination of the audit log"
-        for _ in repeat(follow, sleep, what, LOG, fault=f"cannot {what}"):
-            pass
-
-
-def start(settings: Settings, has_forked: Callable[[], bool], connect: Connect) -> None:
-    """Start the threads that forward the audit log. `has_forked` returns True when all workers exist."""
-    core = CoreClient(Client(settings.core_socket))
-    destination = Destination()
+def start(settings: Settings, destination: Destination, connect: Connect) -> None:
+    """Start the thread that forwards the audit log, after `destination` is set for the first time."""
 
     def list_all() -> dict[str, list[AuditDatabase]]:
         return {
@@ -321,12 +309,5 @@ def start(settings: Settings, has_forked: Callable[[], bool], connect: Connect) 
         }
 
     deliver = make_deliver(connect, socket.gethostname)
-
-    def forward() -> None:
-        # A fork would wait for calls of OpenSSL and for reads of the audit log.
-        while not has_forked():
-            time.sleep(_FORK_POLL_SECONDS)
-        Forwarder(list_all, get_progress_path(settings.audit), deliver).run(destination.get, time.sleep)
-
-    for target in (lambda: destination.follow(core), forward):
-        threading.Thread(target=target, daemon=True).start()
+    forwarder = Forwarder(list_all, get_progress_path(settings.audit), deliver)
+    threading.Thread(target=forwarder.run, args=(destination.get, time.sleep), daemon=True).start()

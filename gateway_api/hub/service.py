@@ -34,7 +34,7 @@ from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.texts import PathSegment, format_path
 from gateway_contract.contract import bind_handlers
-from gateway_contract.core.configuration import GetApiSettings, Receiver
+from gateway_contract.core.configuration import ApiSettings, GetApiSettings, Receiver
 from gateway_contract.core.sessions import EventName
 from gateway_contract.core_client import CoreClient
 from gateway_contract.varlink.client import Client
@@ -243,9 +243,15 @@ _RETRY_SECONDS = 0.2
 _FORK_POLL_SECONDS = 0.05
 
 
-def start(settings: Settings, has_forked: Callable[[], bool] = lambda: True) -> None:
-    """Start the threads of the hub. `has_forked` returns True when all workers exist. Raises AlreadyServed if
-    another process serves the hub's socket, and OSError if the socket cannot be opened."""
+def start(
+    settings: Settings,
+    has_forked: Callable[[], bool] = lambda: True,
+    use_settings: Callable[[ApiSettings], None] = lambda _: None,
+) -> None:
+    """Start the threads of the hub. `has_forked` returns True when all workers exist. After that,
+    `use_settings` is called with the API's settings in the running configuration, and again after each
+    commit. Raises AlreadyServed if another process serves the hub's socket, and OSError if the socket cannot
+    be opened."""
     # urllib3 logs invalid headers of a receiver with the whole URL.
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
     core = CoreClient(Client(settings.core_socket))
@@ -256,7 +262,7 @@ def start(settings: Settings, has_forked: Callable[[], bool] = lambda: True) -> 
     for target in (
         server.serve_forever,
         registry.watch,
-        partial(_configure, core, registry, denied, configured, has_forked),
+        partial(_configure, core, registry, denied, configured, has_forked, use_settings),
         partial(_feed, Events(core), registry, configured),
     ):
         threading.Thread(target=target, daemon=True).start()
@@ -268,10 +274,11 @@ def _configure(
     denied: DeniedNetworks,
     configured: threading.Event,
     has_forked: Callable[[], bool],
+    use_settings: Callable[[ApiSettings], None],
 ) -> None:
     """Wait until `has_forked` returns True. Then apply the denied networks and declared webhooks of the
-    running configuration, now and after each commit. Set the event `configured` after the core's first reply
-    or an error."""
+    running configuration, and call `use_settings`, now and after each commit. Set the event `configured`
+    after the core's first reply or an error."""
     # Deliveries to declared webhooks begin at once, and a fork would wait for their calls of OpenSSL.
     while not has_forked():
         time.sleep(_FORK_POLL_SECONDS)
@@ -282,6 +289,7 @@ def _configure(
                 # First: a declared webhook may be in a denied network.
                 denied.known = settings.denied_networks
                 registry.declare(settings.receivers)
+                use_settings(settings)
                 yield
         except CoreLacksMethod:
             denied.known = ()

@@ -71,10 +71,9 @@ def when_ready(server: Any) -> None:
     freeze_loaded_objects()
     # gunicorn calls this function at a start, not at a reload: the hub must not start twice.
     try:
-        settings = Settings.from_environment(os.environ)
-        has_forked = partial(_has_all_workers, weakref.ref(server))
-        hub.start(settings, has_forked)
-        forward.start(settings, has_forked, partial(open_tls, load_pair=SERVED.load_into))
+        settings, destination = Settings.from_environment(os.environ), forward.Destination()
+        hub.start(settings, partial(_has_all_workers, weakref.ref(server)), destination.set)
+        forward.start(settings, destination, partial(open_tls, load_pair=SERVED.load_into))
         # After the hub, which fails to start if another service uses the folder.
         counters.delete_former_files()
     except (GatewayApiError, OSError) as error:

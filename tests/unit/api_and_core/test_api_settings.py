@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from gateway_api.audit.forward import Destination
 from gateway_api.hub import service
 from gateway_api.hub.sender import DeniedNetworks
 from gateway_contract.base.errors import CoreLacksMethod
@@ -26,7 +27,7 @@ from gateway_core.configuration import service as core_service
 from gateway_core.configuration.service import ConfigurationService
 from gateway_core.configuration.workspace import ChangeRequest, Workspace
 from tests.support.core_clock import StillClock
-from tests.support.stack import PATIENCE
+from tests.support.stack import PATIENCE, wait_for
 from tests.support.workspaces import opened
 
 R = TypeVar("R")
@@ -143,12 +144,15 @@ class Following(CoreClient):
     def __init__(self, path: Path) -> None:
         super().__init__(Client(path, timeout=PATIENCE))
         self.registry, self.denied, self.configured = Registry(), DeniedNetworks(), threading.Event()
+        self.destination = Destination()
         self.ended = False
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         with suppress(SystemExit):
-            service._configure(self, self.registry, self.denied, self.configured, lambda: True)
+            service._configure(
+                self, self.registry, self.denied, self.configured, lambda: True, self.destination.set
+            )
 
     def follow(self, call: Method[R]) -> Iterator[R]:
         if self.ended:
@@ -164,6 +168,17 @@ def hub(tmp_path: Path) -> Iterator[Following]:
     assert following.configured.wait(PATIENCE)
     yield following
     following.ended = True
+
+
+def test_the_destination_of_the_audit_log_is_that_of_the_last_commit(
+    tmp_path: Path, core: Core, hub: Following
+) -> None:
+    core.commit(forward="journal")
+    with served_at(tmp_path / "core.sock", interface(core)):
+        # This waits for the first reply.
+        assert hub.destination.get() == "journal"
+        core.commit(forward=None)
+        wait_for("the commit", lambda: hub.destination.get() is None)
 
 
 def test_a_call_that_is_not_for_more_gets_the_settings_of_now(tmp_path: Path, core: Core) -> None:
