@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from tests.support.audit import AuditedGateway, texts
 from tests.support.prometheus import samples
 from tests.support.rsyslog import Rsyslog
 from tests.support.sse import master_of
-from tests.support.stack import free_port, make_state, running_stack, wait_for
+from tests.support.stack import PATIENCE, free_port, make_state, running_stack, wait_for
 
 pytestmark = pytest.mark.skipif(shutil.which("rsyslogd") is None, reason="needs rsyslog")
 
@@ -150,6 +151,9 @@ def test_kills_of_the_receiver_and_of_the_api_lose_no_record(
         if turn % 2:
             time.sleep(1.5)
             rsyslog.kill()
+        # The arbiter forks a worker while it forwards.
+        os.kill(gateway.workers[0], signal.SIGKILL)
+        change(gateway, 5)
         os.kill(master_of(gateway.process), signal.SIGKILL)
         if turn % 2:
             rsyslog.start()
@@ -269,6 +273,43 @@ def test_records_that_a_killed_receiver_has_not_read_are_sent_again(
     rsyslog.start()
     assert forwarding.forwarder.forward_batch(forwarding.destination)
     assert rsyslog.ids() == ["known-1", "known-2"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_confirmed"), [("close_notify", True), ("reset", False), ("nothing", False)]
+)
+def test_only_an_orderly_end_of_the_connection_confirms_a_batch(
+    forwarding: Forwarding, rsyslog: Rsyslog, ending: str, is_confirmed: bool
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(rsyslog.certificate, rsyslog.key)
+    received: list[bytes] = []
+    over = threading.Event()
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with context.wrap_socket(connection, server_side=True) as secured:
+            while data := secured.recv(1 << 16):
+                received.append(data)
+            match ending:
+                case "close_notify":
+                    secured.unwrap().close()
+                case "reset":
+                    secured.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                case "nothing":
+                    over.wait(PATIENCE)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve)
+        server.start()
+        forwarding.append("a")
+        destination = f"tls://localhost:{listener.getsockname()[1]}"
+        assert forwarding.forwarder.forward_batch(destination) == is_confirmed
+        over.set()
+        server.join(PATIENCE)
+    # Octet counting: RFC 5425 section 4.3.
+    length, _, message = b"".join(received).partition(b" ")
+    assert (int(length), message[:6]) == (len(message), b"<109>1")
 
 
 def test_a_receiver_that_requires_a_certificate_gets_that_of_the_api(
