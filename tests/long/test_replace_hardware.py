@@ -64,21 +64,26 @@ class Gateway:
         self.machine.run("bash", "-euc", f"cd; {lines}", timeout=300)
 
 
+def prepare_linux(gateway: Gateway) -> None:
+    """Write a first configuration, whose admin has the password "secret", and start the core."""
+    first = document(1)
+    first["interfaces"] = {"trunks": [gateway.trunk], "uplinks": ["eth0"]}
+    first["demux"]["trunks"] = [gateway.trunk]
+    first["cgnat"]["enabled"] = False
+    first["api"]["users"] = [{"username": "admin", "role": "admin", "password_hash": SECRET_HASH}]
+    path = gateway.machine.root / "etc/gateway-api/first-configuration.json"
+    path.write_text(json.dumps(first))
+    gateway.machine.run("systemctl", "enable", "--now", "gateway-core-linux")
+    wait_for("DHCP", lambda: state_of(gateway.machine, "gateway-dnsmasq") == "active")
+
+
 @pytest.fixture
 def old(packages: dict[str, Path], tmp_path: Path) -> Iterator[Gateway]:  # noqa: F811
     with booted(tmp_path / "old") as machine:
         gateway = Gateway(machine, "eth1")
         install(machine, packages.values())
         gateway.prepare()
-        first = document(1)
-        first["interfaces"] = {"trunks": ["eth1"], "uplinks": ["eth0"]}
-        first["demux"]["trunks"] = ["eth1"]
-        first["cgnat"]["enabled"] = False
-        first["api"]["users"] = [{"username": "admin", "role": "admin", "password_hash": SECRET_HASH}]
-        path = machine.root / "etc/gateway-api/first-configuration.json"
-        path.write_text(json.dumps(first))
-        machine.run("systemctl", "enable", "--now", "gateway-core-linux")
-        wait_for("DHCP", lambda: state_of(machine, "gateway-dnsmasq") == "active")
+        prepare_linux(gateway)
         yield gateway
 
 
