@@ -1,5 +1,5 @@
 """The page about the way from Debian 12 to 13: its lines upgrade a machine with a DHCP subscriber, and the
-machine is then as before."""
+gateway is then as before. A backup of it restores on Debian 12."""
 
 import shutil
 import subprocess
@@ -13,13 +13,14 @@ import pytest
 import requests
 
 from tests.long.test_release import build
-from tests.long.test_replace_hardware import Gateway, prepare_linux
+from tests.long.test_replace_hardware import Gateway, copy, prepare_linux
 from tests.support.machine import Machine, booted
 from tests.support.manual import steps
 from tests.support.stack import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 STEPS = steps("how-to/debian-13.md", "bash")
+BACKUP = steps("how-to/backup.md", "shell")
 #: What install.md and the tutorial name, but for FRR, and the client of DHCP for the subscriber.
 PACKAGES = (
     *("apt-utils", "busybox", "curl", "dbus", "dnsmasq-base", "dnsmasq-utils", "iproute2", "jq", "nftables"),
@@ -49,7 +50,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
 
 
 @contextmanager
-def gateway_on_debian_12(folder: Path, root: Path, packages: dict[str, list[Path]]) -> Iterator[Gateway]:
+def debian_12(folder: Path, root: Path, packages: dict[str, list[Path]]) -> Iterator[Gateway]:
     with booted(folder, root) as machine:
         for number, paths in packages.items():
             target = machine.root / "root" / f"debian-{number}"
@@ -59,7 +60,6 @@ def gateway_on_debian_12(folder: Path, root: Path, packages: dict[str, list[Path
         machine.run("sh", "-c", "dpkg --install /root/debian-12/*.deb", timeout=300)
         gateway = Gateway(machine, "eth1")
         gateway.prepare()
-        prepare_linux(gateway)
         (machine.root / "etc/apt/apt.conf.d/99answers").write_text(ANSWERS)
         yield gateway
 
@@ -104,8 +104,9 @@ class Watch:
 def test_the_lines_upgrade_a_gateway_and_its_sessions_and_files_stay(
     root: Path, packages: dict[str, list[Path]], tmp_path: Path
 ) -> None:
-    with gateway_on_debian_12(tmp_path / "machine", root, packages) as gateway:
+    with debian_12(tmp_path / "machine", root, packages) as gateway:
         machine = gateway.machine
+        prepare_linux(gateway)
         address = gateway.request_address()
         wait_for("the session", gateway.sessions)
         (before,) = gateway.sessions()
@@ -137,6 +138,16 @@ def test_the_lines_upgrade_a_gateway_and_its_sessions_and_files_stay(
         # With the nft of Debian 13.
         machine.run("nft", "flush", "ruleset")
         wait_for("the filter", lambda: "inet gateway\n" in machine.run("nft", "list", "tables"))
+
+        gateway.paste(BACKUP["Everything"])
+        with debian_12(tmp_path / "former", root, packages) as former:
+            folder = copy(gateway, former)
+            restore, _, _ = BACKUP["Restore everything"].partition("systemctl enable --now gateway-core-lab")
+            former.paste(f"BACKUP={folder}\n{restore}systemctl enable --now gateway-core-linux")
+            wait_for("the session", former.sessions)
+            with former.machine.network():
+                assert former.api().send("GET", "/subscribers", token=token).json()["data"]["sessions"]
+            assert [session["ip_address"] for session in former.sessions()] == [address]
 
 
 def deb13_version(packages: dict[str, list[Path]]) -> str:
