@@ -49,7 +49,7 @@ _RECORDS_PER_TRAIL = 250
 _POLL_SECONDS, _MAX_RETRY_SECONDS = 1.0, 60.0
 #: Forwarding begins with the records of this time before it, so that the record of the commit that turns it
 #: on is one of the first.
-_LEAD_SECONDS = 60.0
+_LEAD_SECONDS = 5.0
 _JOURNAL_SOCKET = Path("/run/systemd/journal/socket")
 _JOURNAL_TIMEOUT_SECONDS = 5.0
 

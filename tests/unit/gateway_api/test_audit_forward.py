@@ -176,10 +176,10 @@ def test_a_new_destination_gets_the_records_that_the_former_one_has_not_confirme
 # What is forwarded
 
 
-def test_forwarding_begins_with_the_records_of_the_last_minute(tmp_path: Path) -> None:
+def test_forwarding_begins_with_the_records_of_the_last_seconds(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path)
     gateway.append(*range(5))
-    gateway.now += 61
+    gateway.now += 6
     gateway.append("the commit")
     gateway.now += 3
     gateway.forward()
