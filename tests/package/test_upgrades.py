@@ -177,8 +177,9 @@ def test_an_upgrade_restarts_the_services_a_removal_keeps_what_is_the_operator_s
         install(machine, newer)
         again = Moment.of(machine)
         assert (len(again.processes), again.files) == (len(installed.processes), removed.files)
-        machine.run("dpkg", "--purge", *NAMES)
+        machine.run("apt-get", "--yes", "purge", "gateway-api", "gatewayctl")
         assert Moment.of(machine) == Moment(files={}, processes=[], programs=False, units="", users=set())
+        assert "\ngateway-" not in (machine.root / "etc/group").read_text()
 
 
 def test_without_its_core_the_api_goes_on_until_the_core_is_there_again(
