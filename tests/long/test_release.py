@@ -19,9 +19,9 @@ CHROOT = REPOSITORY / "packaging/debian-chroot"
 APT_OPTIONS = 'APT::Get::Assume-Yes "true"; APT::Install-Recommends "false";'
 
 
-def build(clone: Path, umask: int) -> Path:
-    """Build a release in a new clone of the repository, and return the folder with its files."""
-    subprocess.run(["git", "clone", "--quiet", REPOSITORY, clone], umask=umask, check=True)
+def build(origin: Path, clone: Path, umask: int) -> Path:
+    """Build a release in a new clone, and return the folder with its files."""
+    subprocess.run(["git", "clone", "--quiet", origin, clone], umask=umask, check=True)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "MAKE"))}
     built = subprocess.run(
         ["make", "release"],
@@ -45,7 +45,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def release(clone: Path) -> Path:
-    return build(clone, umask=0o022)
+    return build(REPOSITORY, clone, umask=0o022)
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,10 @@ def unpacked(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_second_build_in_another_folder_has_the_same_digests(release: Path, tmp_path: Path) -> None:
-    again = build(tmp_path / "another/folder/clone", umask=0o077)
+def test_a_second_build_in_another_folder_has_the_same_digests(
+    release: Path, clone: Path, tmp_path: Path
+) -> None:
+    again = build(clone, tmp_path / "another/folder/clone", umask=0o077)
     assert (again / SUMS).read_text() == (release / SUMS).read_text()
 
 
