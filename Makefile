@@ -123,6 +123,8 @@ $(INSTALLED): requirements/run.lock setup.cfg pyproject.toml
 $(DEVELOPED): $(INSTALLED) requirements/develop.lock
 	@echo "Installing what tests and linters need into $(VENV) ..."
 	@$(PIP) install --require-hashes --no-deps -r requirements/develop.lock
+	@# A module that a test compiles at its first import would turn the compiler's warnings about it into errors.
+	@$(VENV)/bin/python -W ignore -m compileall -q $(VENV)/lib
 	@touch $@
 
 # The files that come from the code: the OpenAPI document and the list of routes, the interface files for authors of another
