@@ -24,7 +24,18 @@ BACKUP = steps("how-to/backup.md", "shell")
 #: What install.md and the tutorial name, but for FRR, and the client of DHCP for the subscriber.
 PACKAGES = (
     *("apt-utils", "busybox", "curl", "dbus", "dnsmasq-base", "dnsmasq-utils", "iproute2", "jq", "nftables"),
-    *("openssl", "pppoe", "procps", "python3", "polkitd", "ppp", "sqlite3", "systemd", "systemd-sysv"),
+    *(
+        "openssl",
+        "pppoe",
+        "procps",
+        "python3",
+        "polkitd",
+        "ppp",
+        "sqlite3",
+        "systemd",
+        "systemd-sysv",
+        "tzdata",
+    ),
 )
 #: Answers for apt, which asks a person.
 ANSWERS = 'APT::Get::Assume-Yes "true"; Dpkg::Options:: "--force-confdef";\n'
