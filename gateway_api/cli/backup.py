@@ -121,7 +121,8 @@ class Proof:
             yield
         except (GatewayApiError, ValueError, OSError, sqlite3.Error) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            self.reasons.append(f"{path}: {reason}")
+            # In one line: a text of SQLite has several.
+            self.reasons.append(f"{path}: {' '.join(reason.split())}")
 
 
 def prove(backup: Path, environment: Mapping[str, str]) -> Proof:

@@ -206,6 +206,16 @@ def test_a_truncated_database_is_a_reason(gateway: Gateway, backup: Path, file: 
     assert "malformed" in found
 
 
+def test_a_database_with_a_damaged_page_is_a_reason(gateway: Gateway, backup: Path) -> None:
+    file = f"{CONFIGURATION}/changes/changes.sqlite"
+    with (backup / file).open("r+b") as database:
+        # A page of SQLite.
+        database.seek(-4096, os.SEEK_END)
+        database.write(bytes(4096))
+    (found,) = gateway.reasons(backup)
+    assert found.startswith(f"{file}: SQLite finds a fault: ")
+
+
 def test_a_database_whose_tables_this_version_cannot_use_is_a_reason(gateway: Gateway, backup: Path) -> None:
     with closing(sqlite3.connect(backup / STATE / "history.sqlite")) as database:
         database.execute("ALTER TABLE session RENAME COLUMN started TO began")
