@@ -57,6 +57,7 @@ def unpacked(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.timeout(3600)
 def test_a_second_build_in_another_folder_has_the_same_digests(
     release: Path, clone: Path, tmp_path: Path
 ) -> None:
