@@ -167,6 +167,9 @@ def test_a_new_destination_gets_the_records_that_the_former_one_has_not_confirme
     gateway.receiver.go_away()
     gateway.append("b")
     gateway.forward()
+    gateway.now += 60
+    gateway.forward(THERE)
+    assert gateway.progress().failing_since == gateway.now
     gateway.receiver.come_back()
     gateway.forward(THERE)
     assert (gateway.receiver.ids, gateway.receiver.batches[-1]) == (numbered(1, 2), THERE)
@@ -475,6 +478,17 @@ def test_a_long_record_is_cut_to_what_each_receiver_accepts(character: str, leng
     message = record.format_message("h" * 300)
     assert len(message) <= MAX_MESSAGE_BYTES
     assert json.loads(parse(message)[-1])["id"] == "known-7"
+
+
+def test_only_a_record_that_is_too_long_is_cut() -> None:
+    lengths = range(7000, 8300, 20)
+    records = [forwarded(message="x" * length) for length in lengths]
+    messages = [record.format_message("h" * 255) for record in records]
+    assert max(map(len, messages)) <= MAX_MESSAGE_BYTES
+    whole = [len(json.loads(record.text)["message"]) for record in records]
+    assert whole[0] == 7000
+    assert whole[-1] == 2000
+    assert max(map(len, messages)) > MAX_MESSAGE_BYTES - 255
 
 
 def test_a_cut_value_says_how_long_it_was() -> None:
