@@ -18,6 +18,9 @@ from tests.support.machine import Machine, booted
 from tests.support.manual import steps
 from tests.support.stack import wait_for
 
+# With the build of a release.
+pytestmark = pytest.mark.timeout(3000)
+
 REPOSITORY = Path(__file__).parents[2]
 STEPS = steps("how-to/debian-13.md", "bash")
 BACKUP = steps("how-to/backup.md", "shell")
@@ -56,7 +59,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
     """The packages of a release, by their Debian release."""
-    release = build(tmp_path_factory.mktemp("release") / "clone", umask=0o022)
+    release = build(REPOSITORY, tmp_path_factory.mktemp("release") / "clone", umask=0o022)
     return {number: sorted(release.glob(f"*+deb{number}_*.deb")) for number in ("12", "13")}
 
 
