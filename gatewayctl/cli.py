@@ -46,9 +46,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any] | click.Command)
 
 
 class Usage(NamedTuple):
-    """One usage of a command. The usage applies if the option or argument `by` is given; if `by` is None, the
-    usage applies when no other usage does. `options` are the allowed names, and `required` are names of which
-    at least one must be given; both are separated by spaces."""
+    """Usage of a command, which applies if the option or argument `by` is given. A usage whose `by` is None
+    applies when no other usage does. `options` are the allowed names, and `required` are names of which at
+    least one must be given; both are separated by spaces."""
 
     by: str | None
     options: str
