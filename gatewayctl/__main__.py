@@ -7,12 +7,12 @@ from types import ModuleType
 
 import click
 
+from gateway_client.errors import ClientError, ExitStatus
 from gateway_contract.program import LateCommands
 from gateway_contract.version import VERSION
 from gatewayctl import terminal
 from gatewayctl.cli import all_option, columns_option, context_option, group, output_option
 from gatewayctl.completion import COMPLETION_VARIABLE
-from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.terminal import print_errors
 
 _EPILOG = f"Exit status: {'; '.join(f'{int(status)}, {status.meaning}' for status in ExitStatus)}."

@@ -19,11 +19,12 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from gateway_client.contexts import Context, ContextsFile
+from gateway_client.errors import ClientError, ExitStatus, NoResponse
+from gateway_client.gateway import Record, RemoteGateway, Renewal, log_in
 from gateway_contract import program
 from gatewayctl import terminal
-from gatewayctl.client.contexts import Context, ContextsFile
-from gatewayctl.client.gateway import Record, RemoteGateway, Renewal, log_in
-from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoResponse
+from gatewayctl.errors import CommandError
 from gatewayctl.results import (
     TABLE,
     ContextResult,

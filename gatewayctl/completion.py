@@ -7,11 +7,11 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from gateway_client.errors import ClientError
+from gateway_client.gateway import RemoteGateway
 from gateway_contract.contract import Enumeration, Method, get_columns
 from gatewayctl import terminal
 from gatewayctl.cli import command, get_context
-from gatewayctl.client.gateway import RemoteGateway
-from gatewayctl.errors import ClientError
 from gatewayctl.texts import escape
 
 #: Number of log records, newest first, whose values are offered for completion.

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 import click
 from click.shell_completion import CompletionItem
 
+from gateway_client.errors import ExitStatus
+from gateway_client.gateway import Record
 from gatewayctl import terminal
-from gatewayctl.client.gateway import Record
-from gatewayctl.errors import ExitStatus
 from gatewayctl.terminal import print_errors
 from gatewayctl.texts import escape, escape_lines, format_json, get_display
 

@@ -16,12 +16,13 @@ from urllib.parse import quote
 
 import click
 
+from gateway_client.errors import ClientError, ExitStatus, NoSuchRecord
+from gateway_client.gateway import Record, RemoteGateway
 from gateway_contract.base.search import Kind, split_prefix
 from gateway_contract.base.texts import parse_ip, parse_mac, parse_numeric_id
 from gateway_contract.core.sessions import SessionSummary, SessionTypeFilter
-from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.completion import GatewayWords
-from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoSuchRecord
+from gatewayctl.errors import CommandError
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, add_wide_columns
 from gatewayctl.texts import escape, format_time, format_value
 

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import click
 
-from gatewayctl.client.contexts import Context
-from gatewayctl.errors import CommandError, ExitStatus
+from gateway_client.contexts import Context
+from gateway_client.errors import ExitStatus
+from gatewayctl.errors import CommandError
 from gatewayctl.texts import escape, escape_lines
 
 

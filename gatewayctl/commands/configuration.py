@@ -16,14 +16,15 @@ from typing import Any
 
 import click
 
+from gateway_client.errors import ClientError, ExitStatus, Refused
+from gateway_client.gateway import Record, RemoteGateway
 from gateway_contract.base import durable
 from gateway_contract.base.logs import MASK
 from gateway_contract.base.texts import PathSegment, Segments, format_path, has_unit, parse_path
 from gateway_contract.core.configuration import MAX_COMMENT_LENGTH
 from gatewayctl import cli, terminal
-from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.completion import GatewayWords
-from gatewayctl.errors import ClientError, CommandError, ExitStatus, Refused
+from gatewayctl.errors import CommandError
 from gatewayctl.results import IDENTITY, Column, Report, ResultList, Sheet
 from gatewayctl.terminal import STANDARD_INPUT, print_errors, read_first_line
 from gatewayctl.texts import UNIT_RULE, count_sessions, escape, escape_lines, format_json, format_time

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import click
 
+from gateway_client.errors import ClientError, ExitStatus
+from gateway_client.gateway import Event, EventFollower, Record, SignOnFollower
 from gateway_contract.base.texts import format_rate
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
 from gatewayctl import cli
-from gatewayctl.client.gateway import Event, EventFollower, Record, SignOnFollower
 from gatewayctl.completion import GatewayWords
-from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.results import CONTEXT, StreamPrinter
 from gatewayctl.terminal import print_errors
 from gatewayctl.texts import NOTHING, escape, format_time, format_value

@@ -4,11 +4,12 @@ from typing import Any
 
 import click
 
+from gateway_client.errors import ExitStatus
+from gateway_client.gateway import Record, RemoteGateway
 from gateway_contract.history import PastSession
 from gatewayctl import cli, sessions
-from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.completion import complete_logged_value
-from gatewayctl.errors import CommandError, ExitStatus
+from gatewayctl.errors import CommandError
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, add_wide_columns
 from gatewayctl.texts import escape, format_time, format_value
 from gatewayctl.times import TIME_FORMS, TimeType

@@ -5,13 +5,14 @@ from urllib.parse import quote
 
 import click
 
+from gateway_client.errors import ExitStatus
+from gateway_client.gateway import Record, RemoteGateway
 from gateway_contract.core.jobs import ListJobs
 from gateway_contract.core.sessions import SessionFilter, SessionTypeFilter
 from gatewayctl import cli
-from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.commands.network import create_list_command
 from gatewayctl.completion import complete_condition, complete_field
-from gatewayctl.errors import CommandError, ExitStatus
+from gatewayctl.errors import CommandError
 from gatewayctl.results import HIGH, IDENTITY, Column, Report, Sheet
 from gatewayctl.sessions import is_id, list_affected
 from gatewayctl.terminal import print_errors, show_progress

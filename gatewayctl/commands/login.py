@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
+from gateway_client.contexts import DEFAULT_URL, Context, ContextsFile
+from gateway_client.errors import ExitStatus, LoginRequired
+from gateway_client.gateway import log_in
 from gatewayctl import cli, terminal
-from gatewayctl.client.contexts import DEFAULT_URL, Context, ContextsFile
-from gatewayctl.client.gateway import log_in
-from gatewayctl.errors import CommandError, ExitStatus, LoginRequired
+from gatewayctl.errors import CommandError
 from gatewayctl.results import HIGH, IDENTITY, LOW, Column, ResultList, show
 from gatewayctl.terminal import ask_password, ask_username
 from gatewayctl.texts import NOTHING, escape

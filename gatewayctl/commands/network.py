@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from gateway_client.gateway import Record, RemoteGateway
 from gateway_contract.contract import Method, get_list_field
 from gateway_contract.core.health import ListFaults
 from gateway_contract.core.network import (
@@ -16,7 +17,6 @@ from gateway_contract.core.network import (
     ListVlans,
 )
 from gatewayctl import cli
-from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.completion import complete_condition, complete_order, get_fields
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, Result, ResultList, Sheet, add_wide_columns
 from gatewayctl.texts import format_size, format_value

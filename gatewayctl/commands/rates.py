@@ -17,13 +17,14 @@ from typing import Any, NamedTuple, cast
 
 import click
 
+from gateway_client.errors import ClientError, ExitStatus, NoResponse
+from gateway_client.gateway import Record, RemoteGateway
 from gateway_contract.base import durable
 from gateway_contract.base.texts import has_unit, parse_rate
 from gateway_contract.core.sessions import SessionSummary
 from gatewayctl import cli, sessions
-from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.commands import jobs
-from gatewayctl.errors import ClientError, CommandError, ExitStatus, NoResponse
+from gatewayctl.errors import CommandError
 from gatewayctl.results import HIGH, IDENTITY, Column, Report, ResultList, format_csv_line
 from gatewayctl.terminal import print_errors, read_text, show_progress
 from gatewayctl.texts import count_sessions, escape, format_bps, format_time, parse_typed_rate

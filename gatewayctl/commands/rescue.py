@@ -9,9 +9,10 @@ from functools import partial
 
 import click
 
+from gateway_client.errors import ClientError, ExitStatus
 from gateway_contract.base.errors import GatewayApiError
 from gatewayctl import cli, terminal
-from gatewayctl.errors import ClientError, CommandError, ExitStatus
+from gatewayctl.errors import CommandError
 from gatewayctl.terminal import STANDARD_INPUT, ask_password
 from gatewayctl.texts import escape_lines
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from gateway_client.errors import ClientError, ExitStatus
+from gateway_client.gateway import Record, RemoteGateway
 from gatewayctl import cli
-from gatewayctl.client.gateway import Record, RemoteGateway
-from gatewayctl.errors import ClientError, ExitStatus
 from gatewayctl.results import IDENTITY, Column, ResultList, Sheet
 from gatewayctl.texts import NOTHING, format_time, format_value
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
+from gateway_client.errors import ClientError, ExitStatus
+from gateway_client.gateway import Record, RemoteGateway
 from gateway_contract.core.sessions import SessionSummary
 from gatewayctl import cli, sessions
-from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.commands import history, jobs, rates, traffic
 from gatewayctl.completion import complete_field, complete_order
-from gatewayctl.errors import ClientError, CommandError, ExitStatus
+from gatewayctl.errors import CommandError
 from gatewayctl.results import Report, ResultList, Sheet
 from gatewayctl.terminal import print_errors, show_progress
 from gatewayctl.texts import count_sessions, escape, format_time, format_value

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
+from gateway_client.errors import NoResponse
+from gateway_client.gateway import Record, RemoteGateway, parse_events
 from gateway_contract.core.traffic import TalkerOrder
 from gatewayctl import cli
-from gatewayctl.client.gateway import Record, RemoteGateway, parse_events
 from gatewayctl.completion import KnownWords
-from gatewayctl.errors import NoResponse
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, StreamPrinter
 from gatewayctl.sessions import Target, find_session, format_address, get_session_path, target_argument
 from gatewayctl.terminal import print_errors

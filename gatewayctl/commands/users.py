@@ -3,13 +3,14 @@ the candidate."""
 
 import click
 
+from gateway_client.errors import ExitStatus
+from gateway_client.gateway import Record, RemoteGateway
 from gateway_contract.base.texts import PathSegment, format_path
 from gateway_contract.core.configuration import MAX_COMMENT_LENGTH, Role
 from gatewayctl import cli
-from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.commands.configuration import CONFIGURATION_PATH, RemoteCandidate
 from gatewayctl.completion import GatewayWords
-from gatewayctl.errors import CommandError, ExitStatus
+from gatewayctl.errors import CommandError
 from gatewayctl.results import IDENTITY, Column, Report, ResultList
 from gatewayctl.terminal import ask_password
 from gatewayctl.texts import escape

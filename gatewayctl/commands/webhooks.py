@@ -7,12 +7,13 @@ from urllib.parse import quote
 
 import click
 
+from gateway_client.errors import ExitStatus
+from gateway_client.gateway import Record, RemoteGateway
 from gateway_contract.core.sessions import EventName
 from gateway_contract.events import DEFAULT_WEBHOOK_EVENTS
 from gatewayctl import cli
-from gatewayctl.client.gateway import Record, RemoteGateway
 from gatewayctl.completion import complete_field
-from gatewayctl.errors import CommandError, ExitStatus
+from gatewayctl.errors import CommandError
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, Report, ResultList, Sheet
 from gatewayctl.terminal import read_first_line
 from gatewayctl.texts import escape, format_value

@@ -137,7 +137,7 @@ def test_events_are_of_a_user_or_a_trunk(
 def test_failed_sign_ons_are_among_the_events(
     gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gatewayctl.client.gateway._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("gateway_client.gateway._POLL_SECONDS", 0.01)
     asked: list[str] = []
 
     def reply(method: str, path: str) -> Reply:

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from gateway_api.cli.certificates import ensure
+from gateway_client.errors import ClientError
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.cli import USAGES, get_label
-from gatewayctl.errors import ClientError
 from tests.support.running_gateway import Gateway, Reply
 
 DOCUMENT = json.loads((Path(__file__).parents[2] / "etc" / "openapi.json").read_text())

@@ -40,7 +40,7 @@ def unpacked(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
     [
         ("gateway-api", PROGRAMS, ["gateway_api", "gateway_contract"]),
         ("gateway-core", PROGRAMS, ["gateway_api", "gateway_contract", "gateway_core"]),
-        ("gatewayctl", COMMAND_LINE, ["gatewayctl", "gateway_contract"]),
+        ("gatewayctl", COMMAND_LINE, ["gateway_client", "gateway_contract", "gatewayctl"]),
     ],
 )
 def test_a_package_has_its_modules_and_all_that_they_import(

@@ -13,7 +13,14 @@ from tests.support.stack import Api
 def build(folder: Path) -> Path:
     """Build the file in a copy of the source, because other tests build the package in this one. The wheels
     are those that `make docs` has downloaded."""
-    for name in ("gatewayctl", "gateway_contract", "packaging", "requirements", "build/pyz-wheels"):
+    for name in (
+        "gatewayctl",
+        "gateway_client",
+        "gateway_contract",
+        "packaging",
+        "requirements",
+        "build/pyz-wheels",
+    ):
         shutil.copytree(ROOT / name, folder / name)
     shutil.copyfile(ROOT / "LICENSE", folder / "LICENSE")
     subprocess.run([sys.executable, folder / "packaging" / "pyz"], check=True)

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gateway_api.cli.api import api
 from gateway_api.hub.interface import DeliveryResult, WebhookOrigin, WebhookState
+from gateway_client.errors import ExitStatus
 from gateway_contract.base.variables import GROUPS
 from gateway_contract.configuration import ROOT, Choice, Field, Flag, Leaf, ListOf, Object, WholeNumber, walk
 from gateway_contract.core.health import DependencyState, FaultKind, TriggerRefusal
@@ -28,7 +29,6 @@ from gateway_core.__main__ import core
 from gateway_core.configuration.rules import get_strict_rules
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
 from gatewayctl.__main__ import gatewayctl
-from gatewayctl.errors import ExitStatus
 
 #: Reasons are open: another core may have further ones.
 _REASONS = {"End of a session": REASON, "Failed sign-on": SIGN_ON_REASON}

@@ -13,9 +13,9 @@ from http import HTTPStatus
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gateway_client.contexts import Context, ContextsFile, find_own_certificate, is_token
+from gateway_client.errors import ClientError, LoginRequired, NoResponse, NoSuchRecord, Refused
 from gateway_contract import version
-from gatewayctl.client.contexts import Context, ContextsFile, find_own_certificate, is_token
-from gatewayctl.errors import ClientError, LoginRequired, NoResponse, NoSuchRecord, Refused
 
 if TYPE_CHECKING:
     import requests

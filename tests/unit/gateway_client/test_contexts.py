@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gatewayctl.client.contexts import Context, Contexts, ContextsFile
-from gatewayctl.errors import BadContext
+from gateway_client.contexts import Context, Contexts, ContextsFile
+from gateway_client.errors import BadContext
 
 LAB = Context("lab", "https://lab:8443", "/lab.pem", "admin", "token of lab")
 BNG = Context("bng", "https://bng:8443", None, "admin", "token of bng")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gateway_client.errors import BadContext
 from gateway_contract.base import durable
 from gateway_contract.base.texts import format_local
-from gatewayctl.errors import BadContext
 
 DEFAULT_URL = "https://localhost:8443"
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
