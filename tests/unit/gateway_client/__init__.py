@@ -1,0 +1,1 @@
+"""Tests of the HTTPS client of a gateway."""
