@@ -187,16 +187,22 @@ class RemoteGateway:
         return kind(*lines)
 
 
+def request_token(gateway: RemoteGateway, username: str, password: str) -> str:
+    """Log in, and return the token. Raises ClientError if the login fails."""
+    document = gateway.send("POST", "/auth/login", {"username": username, "password": password})
+    token = document.get("access_token") if isinstance(document, dict) else None
+    if not isinstance(token, str) or not is_token(token):
+        raise NoResponse(f"the response from {gateway.context.url} is not from a gateway")
+    return token
+
+
 def log_in(
     gateway: RemoteGateway, file: ContextsFile, username: str, password: str, *, make_current: bool = False
 ) -> Context:
     """Log in, store the token in the context of the gateway, and return the context. With `make_current`, the
     context becomes the current context. Raises ClientError if the login fails or the context cannot be
     stored."""
-    document = gateway.send("POST", "/auth/login", {"username": username, "password": password})
-    token = document.get("access_token") if isinstance(document, dict) else None
-    if not isinstance(token, str) or not is_token(token):
-        raise NoResponse(f"the response from {gateway.context.url} is not from a gateway")
+    token = request_token(gateway, username, password)
     context = replace(gateway.context, username=username, token=token)
     file.edit(lambda contexts: contexts.add(context, make_current=make_current))
     return context
@@ -282,12 +288,14 @@ def parse_events(stream: Iterable[bytes]) -> Iterator[Event | None]:
 
 @dataclass
 class EventFollower:
-    """Endless event stream of one gateway. `last_id` is the id of the last received event."""
+    """Endless event stream of one gateway. `last_id` is the id of the last received event. Before a new
+    attempt, the follower waits for a time that doubles with each failure, up to `max_pause_seconds`."""
 
     gateway: RemoteGateway
     query: Record
     last_id: str | None
     notify: Notify
+    max_pause_seconds: int = _MAX_PAUSE_SECONDS
     _pause_seconds: int = 1
 
     def follow(self) -> Iterator[Event]:
@@ -306,7 +314,7 @@ class EventFollower:
             except NoResponse as error:
                 self.notify(f"{error.lines[0]}; trying again in {self._pause_seconds} s")
             time.sleep(self._pause_seconds)
-            self._pause_seconds = min(2 * self._pause_seconds, _MAX_PAUSE_SECONDS)
+            self._pause_seconds = min(2 * self._pause_seconds, self.max_pause_seconds)
 
     def _stream(self) -> Iterator[Event]:
         headers = {"Last-Event-ID": self.last_id} if self.last_id else {}

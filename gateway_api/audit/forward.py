@@ -32,12 +32,12 @@ from gateway_api.audit.log import (
 )
 from gateway_api.audit.record import make_gap
 from gateway_api.audit.syslog import ForwardedRecord
-from gateway_api.base.retry import repeat
 from gateway_api.base.settings import TOKEN, USERS, Settings
 from gateway_contract.base import durable
 from gateway_contract.base.errors import GatewayApiError
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.receivers import JOURNAL, SYSLOG_TLS_PORT
+from gateway_contract.base.retry import repeat
 from gateway_contract.core.configuration import ApiSettings
 
 #: Opens a TLS connection to a host and a port.

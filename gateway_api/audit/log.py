@@ -38,13 +38,13 @@ from gateway_api.audit.record import (
     make_gap,
     mask_secrets,
 )
-from gateway_api.base.retry import repeat
 from gateway_contract.base import databases, durable
 from gateway_contract.base.databases import DatabaseFile
 from gateway_contract.base.errors import AuditUnavailable, CoreLacksMethod, ListTooLarge
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.pages import FoundPage, decode_numeric_cursor, encode_cursor
 from gateway_contract.base.process import ThreadPool, run_on_thread
+from gateway_contract.base.retry import repeat
 from gateway_contract.contract import MAX_LIMIT, Page
 from gateway_contract.core.configuration import ChangeRecord, ChangesReply, ListChanges, ResolveCalls
 from gateway_contract.core_client import CoreClient

@@ -7,7 +7,7 @@ follower received. If the core no longer holds the next event, the next batch ha
 import logging
 from collections.abc import Callable, Iterator
 
-from gateway_api.base.retry import repeat
+from gateway_contract.base.retry import repeat
 from gateway_contract.core.sessions import EventsReply, SubscribeEvents
 from gateway_contract.core_client import CoreClient
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import gevent
 
 from gateway_api.base.core_events import Events
-from gateway_api.base.retry import repeat
 from gateway_api.history.database import use_writer
 from gateway_api.history.sessions import EventPosition, SessionWriter
 from gateway_api.history.sign_ons import SignOnRecorder
@@ -25,6 +24,7 @@ from gateway_api.history.traffic import TrafficRecorder
 from gateway_contract.base.errors import CoreLacksMethod, CoreUnavailable
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.process import ThreadPool, run_on_thread
+from gateway_contract.base.retry import repeat
 from gateway_contract.configuration import History
 from gateway_contract.contract import Page
 from gateway_contract.core.configuration import HistoryLimits

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import gevent
 
-from gateway_api.base.retry import MISSING_METHOD_RETRY_SECONDS
 from gateway_api.history.database import (
     NUMBER_OF_TEXT,
     WRONG_FAILURE_CONDITION,
@@ -31,6 +30,7 @@ from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
 from gateway_contract.base.pages import FoundPage, decode_numeric_cursor, encode_cursor
 from gateway_contract.base.process import ThreadPool, run_on_thread
+from gateway_contract.base.retry import MISSING_METHOD_RETRY_SECONDS
 from gateway_contract.base.search import SearchText, parse_search
 from gateway_contract.contract import Page
 from gateway_contract.core.sign_ons import FailedSignOn, SubscribeFailedSignOns

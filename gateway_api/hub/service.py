@@ -24,7 +24,6 @@ from pathlib import Path
 from msgspec import structs
 
 from gateway_api.base.core_events import Events
-from gateway_api.base.retry import repeat
 from gateway_api.base.settings import Settings
 from gateway_api.hub import interface as wire
 from gateway_api.hub.delivery_queue import Backlog, DeliveryQueue, MessageCounts
@@ -32,6 +31,7 @@ from gateway_api.hub.interface import HUB, WebhookOrigin, WebhookState
 from gateway_api.hub.sender import DeniedNetworks, Sender, WebhookMessage, make_message, make_test_message
 from gateway_contract.base.errors import CoreLacksMethod
 from gateway_contract.base.logs import LOG
+from gateway_contract.base.retry import repeat
 from gateway_contract.base.texts import PathSegment, format_path
 from gateway_contract.contract import bind_handlers
 from gateway_contract.core.configuration import ApiSettings, GetApiSettings, Receiver

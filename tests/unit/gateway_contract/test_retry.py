@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway_api.base.retry import repeat
 from gateway_contract.base.errors import CoreLacksMethod, CoreUnavailable
+from gateway_contract.base.retry import repeat
 
 _log = logging.getLogger(__name__)
 
