@@ -8,7 +8,7 @@ import json
 import os
 import re
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,20 @@ _LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 _TOKEN_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 #: End of the year 9998 in epoch seconds. A later time cannot be shown in every time zone.
 _MAX_EPOCH_SECONDS = 253_370_764_799
+_LABEL_PATTERN = re.compile("[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Context:
     """Gateway that the user has logged in to. `ca` is the path of a PEM file; None means the CA certificates
-    of the system."""
+    of the system. `labels` are sorted words by which the user selects several gateways."""
 
     name: str
     url: str
     ca: str | None = None
     username: str | None = None
     token: str | None = None
+    labels: tuple[str, ...] = ()
 
     def describe_token_problem(self, now: float) -> str | None:
         """Return a sentence about why the gateway refuses the token. Return None if the content of the token
@@ -92,11 +94,33 @@ class Contexts:
         context = next((each for each in contexts if each.url == checked_url), new)
         return replace(context, ca=ca or context.ca)
 
+    def find_labelled(self, label: str) -> list[Context]:
+        """Return the contexts that have a label. Raises BadContext if no context has the label."""
+        found = [context for context in self.by_name.values() if label in context.labels]
+        if not found:
+            names = ", ".join(self.list_labels()) or "none yet"
+            raise BadContext(f"no context has the label {label!r}; known labels: {names}")
+        return found
+
+    def list_labels(self) -> list[str]:
+        """Return the labels of all contexts, each label once, in alphabetical order."""
+        return sorted({label for context in self.by_name.values() for label in context.labels})
+
     def add(self, context: Context, *, make_current: bool = False) -> "Contexts":
         """Return a copy that also contains the given context. With `make_current`, or if there is no current
-        context, the given context becomes the current context."""
+        context, the given context becomes the current context. If a context of the same name exists, its
+        labels stay: another process may have changed the labels meanwhile."""
         name = context.name if make_current or self.current is None else self.current
+        if context.name in self.by_name:
+            context = replace(context, labels=self.by_name[context.name].labels)
         return Contexts(name, {**self.by_name, context.name: context})
+
+    def change_labels(self, name: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> "Contexts":
+        """Return a copy in which the context of the given name also has the labels `add`, and has none of
+        the labels `remove`. Raises BadContext if the name is unknown."""
+        context = self.get(name)
+        labels = {*context.labels, *add}.difference(remove)
+        return Contexts(self.current, {**self.by_name, name: replace(context, labels=tuple(sorted(labels)))})
 
     def remove(self, name: str) -> "Contexts":
         """Return a copy without the context of the given name. Raises BadContext if the name is unknown."""
@@ -108,6 +132,11 @@ class Contexts:
 def is_token(text: str) -> bool:
     """Return True if a text has the form of a JSON Web Token, so that the text is safe in a header."""
     return _TOKEN_PATTERN.fullmatch(text) is not None and isinstance(_parse_claims(text), dict)
+
+
+def is_label(text: str) -> bool:
+    """Return True if a text can be a label: 1 to 64 letters, digits, `-` or `_`."""
+    return _LABEL_PATTERN.fullmatch(text) is not None
 
 
 def _parse_claims(token: str) -> Any:
@@ -173,6 +202,9 @@ class ContextsFile:
                 by_name = {name: asdict(context) for name, context in contexts.by_name.items()}
                 for fields in by_name.values():
                     del fields["name"]
+                    # An earlier version does not know the field.
+                    if not fields["labels"]:
+                        del fields["labels"]
                 document = {"current": contexts.current, "contexts": by_name}
                 durable.replace(self.path, json.dumps(document, indent=2).encode() + b"\n")
         except OSError as error:
@@ -180,8 +212,12 @@ class ContextsFile:
 
 
 def _parse_context(name: str, fields: Mapping[str, Any]) -> Context:
-    """Return the context `name` from the fields in the file. Raises TypeError if a field is not a string."""
+    """Return the context `name` from the fields in the file. Raises TypeError if a field has another type
+    than in Context."""
+    labels = fields.get("labels", [])
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise TypeError(f"labels of {name} is not a list of texts")
     for key, value in fields.items():
-        if not isinstance(value, str) and (value is not None or key == "url"):
+        if key != "labels" and not isinstance(value, str) and (value is not None or key == "url"):
             raise TypeError(f"{key} of {name} is not a text")
-    return Context(name, **fields)
+    return Context(name, **{**fields, "labels": tuple(labels)})

@@ -11,7 +11,7 @@ from gateway_client.errors import ClientError, ExitStatus
 from gateway_contract.program import LateCommands
 from gateway_contract.version import VERSION
 from gatewayctl import terminal
-from gatewayctl.cli import all_option, columns_option, context_option, group, output_option
+from gatewayctl.cli import all_option, columns_option, context_option, group, on_option, output_option
 from gatewayctl.completion import COMPLETION_VARIABLE
 from gatewayctl.terminal import print_errors
 
@@ -67,6 +67,7 @@ def _load_command(name: str) -> click.Command:
 )
 @context_option
 @all_option
+@on_option
 @output_option
 @columns_option
 @click.version_option(VERSION, message="%(prog)s %(version)s")
@@ -74,7 +75,7 @@ def gatewayctl() -> None:
     """The command line of a subscriber gateway's management API.
 
     `gatewayctl login` first, then for example `gatewayctl subscribers find alice`. The options --context,
-    --all and -o may also stand after the command.
+    --all, --on and -o may also stand after the command.
     """
 
 

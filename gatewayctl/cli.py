@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from gateway_client.contexts import Context, ContextsFile
+from gateway_client.contexts import Context, ContextsFile, is_label
 from gateway_client.errors import ClientError, ExitStatus, NoResponse
 from gateway_client.gateway import Record, RemoteGateway, Renewal, log_in
 from gateway_contract import program
@@ -74,6 +74,7 @@ USAGES: Mapping[str, tuple[Usage, ...]] = {
         Usage("--interface", "--dry-run --yes"),
         Usage("--where", "--dry-run --yes --per-second"),
     ),
+    "contexts label": (Usage("NAME", "", required="--add --remove"),),
     "config show": (Usage(None, "PATH"), Usage("--candidate", "PATH"), Usage("--revision", "PATH")),
     "config compare": (Usage(None, "FROM TO"), Usage("--revision", "")),
     "qos": (Usage(None, _LIST_OPTIONS), Usage("--profiles", "")),
@@ -83,10 +84,10 @@ USAGES: Mapping[str, tuple[Usage, ...]] = {
 
 #: Pairs of options that exclude each other, by command; the pairs of '' apply to all commands.
 EXCLUSIVE_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "": (("--context", "--all"),),
+    "": (("--context", "--all"), ("--context", "--on"), ("--all", "--on")),
     "subscribers rate": (("--for", "--until"),),
     # An event id belongs to one gateway.
-    "events": (("--after", "--all"),),
+    "events": (("--after", "--all"), ("--after", "--on")),
 }
 
 
@@ -122,6 +123,8 @@ def _check_usage(usage: Usage, usages: Collection[Usage], names: Collection[str]
 
 #: Text of the API for a request with an unknown field.
 _UNKNOWN_FIELD_RULE = "is not a known field"
+#: Options that select several gateways.
+_MANY_OPTIONS = ("--all", "--on")
 #: Prefix of a shared option in the context: the option may stand before the command or after it.
 _SHARED_PREFIX = "gatewayctl."
 
@@ -143,7 +146,7 @@ class CliCommand(click.Command):
         root_parameters = ctx.find_root().command.params
         shared = {get_label(each) for each in root_parameters if f"{_SHARED_PREFIX}{each.name}" in ctx.meta}
         for name in sorted(shared - own.keys()):
-            reason = ": it is for one gateway" if name == "--all" and "--context" in own else ""
+            reason = ": it is for one gateway" if name in _MANY_OPTIONS and "--context" in own else ""
             raise click.UsageError(f"{name} does not go with {ctx.command_path}{reason}.", ctx)
         names = shared | {
             name
@@ -209,6 +212,31 @@ def _complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: s
     ]
 
 
+class LabelType(click.ParamType[str]):
+    """Parameter type for a label. A shell completes the labels of the contexts."""
+
+    name = "label"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_label(value):
+            self.fail(f"{value!r} must be 1 to 64 letters, digits, - or _", param, ctx)
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        try:
+            contexts = ContextsFile(os.environ).read()
+        except ClientError:
+            # An error message would appear in the line that the user types.
+            return []
+        return [
+            CompletionItem(label, help=", ".join(each.name for each in contexts.find_labelled(label)))
+            for label in contexts.list_labels()
+            if label.startswith(incomplete)
+        ]
+
+
 def _store_shared_option(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     # The option of the innermost command is the last one, and overwrites the others.
     if value:
@@ -239,6 +267,10 @@ context_option = _create_shared_option(
 all_option = _create_shared_option(
     "--all", is_flag=True, help="Ask the gateways of all contexts, side by side."
 )
+on_option = _create_shared_option(
+    "--on", metavar="LABEL", type=LabelType(),
+    help="Ask the gateways of the contexts with this label, side by side.",
+)  # fmt: skip
 output_option = _create_shared_option(
     "-o", "--output", type=FormatType(),
     help="table, wide, json, csv or jsonpath=EXPRESSION.",
@@ -248,6 +280,9 @@ columns_option = click.option(
     help="The columns of the table, in this order.",
 )  # fmt: skip
 context_argument = click.argument("name", shell_complete=_complete_contexts)
+contexts_argument = click.argument(
+    "names", metavar="NAME...", nargs=-1, required=True, shell_complete=_complete_contexts
+)
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 
@@ -308,16 +343,26 @@ def _renew_token(gateway: RemoteGateway) -> str | None:
     return log_in(RemoteGateway(gateway.context), ContextsFile(os.environ), *login).token if login else None
 
 
+def has_many(ctx: click.Context) -> bool:
+    """Return True if the user selected several gateways, with `--all` or `--on`. A label may be the label of
+    only one context."""
+    return any(get_shared_option(ctx, name.removeprefix("--")) for name in _MANY_OPTIONS)
+
+
 def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
-    """Return a client for each gateway of the command: with `--all`, the gateways of all contexts; otherwise
-    the gateway that the user chose. Raises ClientError if the contexts cannot be read, the chosen context is
-    unknown, or there is no context yet."""
-    if not get_shared_option(ctx, "all"):
+    """Return a client for each gateway of the command: with `--all`, the gateways of all contexts; with
+    `--on`, the gateways of the contexts with the label; otherwise the gateway that the user chose. With
+    `--all` and `--on`, the clients do not log in again: the password of one gateway would be sent to the
+    others. Raises ClientError if the contexts cannot be read, the chosen context or label is unknown, or
+    there is no context yet."""
+    if not has_many(ctx):
         return [get_gateway(ctx)]
-    contexts = ContextsFile(os.environ).read().by_name
-    if not contexts:
+    contexts = ContextsFile(os.environ).read()
+    if not contexts.by_name:
         raise CommandError(ExitStatus.USAGE, "there is no context yet: gatewayctl login makes one")
-    return [create_gateway(ctx, context) for context in contexts.values()]
+    label = get_shared_option(ctx, "on")
+    chosen = contexts.find_labelled(label) if label else contexts.by_name.values()
+    return [create_gateway(ctx, context) for context in chosen]
 
 
 Function = Callable[..., Result | None]
@@ -329,12 +374,13 @@ _REFRESH_SECONDS = 2
 
 
 def read_command(function: Function, *, refresh: bool = False) -> Callable[..., None]:
-    """Return a callback for a command that reads from one gateway, or with --all from every gateway. For each
-    gateway, the callback calls `function` with the gateway and the options of the command, and shows the
+    """Return a callback for a command that reads from one gateway, or with --all or --on from several. For
+    each gateway, the callback calls `function` with the gateway and the options of the command, and shows the
     result. With `refresh`, a table on a terminal is refreshed every few seconds until Ctrl-C."""
 
     @context_option
     @all_option
+    @on_option
     @output_option
     @columns_option
     @click.pass_context
@@ -345,7 +391,7 @@ def read_command(function: Function, *, refresh: bool = False) -> Callable[..., 
         if refresh and format.name == TABLE and terminal.can_redraw():
             with suppress(KeyboardInterrupt):
                 _refresh(gateways, read, format)
-        elif get_shared_option(ctx, "all"):
+        elif has_many(ctx):
             _show_each(gateways, read, format)
         else:
             _show(read(gateways[0]), format)

@@ -35,8 +35,8 @@ _EVENT_NAMES = [event.stream_name for event in EVENTS.values()]
 
 
 class _Source(NamedTuple):
-    """Follower of one gateway's events. `context` is the name of the gateway's context with `--all`, and
-    otherwise None."""
+    """Follower of one gateway's events. `context` is the name of the gateway's context with `--all` or
+    `--on`, and otherwise None."""
 
     context: str | None
     follower: EventFollower | SignOnFollower
@@ -45,6 +45,7 @@ class _Source(NamedTuple):
 @cli.command()
 @cli.context_option
 @cli.all_option
+@cli.on_option
 @cli.output_option
 @click.option(
     "--event", "events", metavar="NAME",
@@ -78,11 +79,11 @@ def events(
         raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
     signals = SignalWatcher()
     print_event = partial(_print_event, StreamPrinter(cli.get_format(ctx), _RECORD_FIELDS), user, trunk)
-    is_all = cli.get_shared_option(ctx, "all")
+    has_many = cli.has_many(ctx)
     gateways = cli.get_gateways(ctx)
     sources = []
     for gateway in gateways:
-        context = gateway.context.name if is_all else None
+        context = gateway.context.name if has_many else None
         notify = partial(_notify, signals, context)
         query = {"events": events, "type": type}
         sources.append(_Source(context, EventFollower(gateway, query, after, notify)))
@@ -94,7 +95,7 @@ def events(
             for event in sources[0].follower.follow():
                 print_event(event, None)
         else:
-            if not is_all:
+            if not has_many:
                 # Only the main thread can ask for a password.
                 gateways[0].get("/subscribers/summary")
             _follow_all(sources, print_event)

@@ -2,13 +2,14 @@
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from gateway_client.contexts import DEFAULT_URL, Context, ContextsFile
+from gateway_client.contexts import DEFAULT_URL, Context, Contexts, ContextsFile
 from gateway_client.errors import ExitStatus, LoginRequired
 from gateway_client.gateway import log_in
 from gatewayctl import cli, terminal
@@ -19,7 +20,8 @@ from gatewayctl.texts import NOTHING, escape
 
 _CONTEXT_COLUMNS = (
     Column("current", value=lambda record: "*" if record["current"] else NOTHING),
-    Column("name", IDENTITY), Column("url", IDENTITY), Column("username"), Column("ca", LOW, "CA"),
+    Column("name", IDENTITY), Column("url", IDENTITY), Column("username"), Column("labels"),
+    Column("ca", LOW, "CA"),
     Column("logged_in", HIGH, value=lambda record: "yes" if record["logged_in"] else "no"),
     Column("reason", LOW, can_wrap=True),
 )  # fmt: skip
@@ -38,7 +40,11 @@ _CONTEXT_COLUMNS = (
     "--password-file", "password", metavar="FILE", envvar="GATEWAY_PASSWORD_FILE",
     help="The password is its first line; - is standard input.",
 )  # fmt: skip
-@click.option("--if-needed", is_flag=True, help="Do nothing while the token is valid.")
+@click.option(
+    "--label", "labels", metavar="LABEL", type=cli.LabelType(), multiple=True,
+    help="Add this label to the context; repeatable. --on LABEL selects all contexts with a label.",
+)  # fmt: skip
+@click.option("--if-needed", is_flag=True, help="Do not log in while the token is valid.")
 @click.pass_context
 def login(
     ctx: click.Context,
@@ -46,6 +52,7 @@ def login(
     ca: str | None,
     username: str | None,
     password: str | None,
+    labels: Sequence[str],
     if_needed: bool,
 ) -> None:
     """Log in to a gateway, and store the token in the context of the gateway.
@@ -61,10 +68,32 @@ def login(
         with suppress(LoginRequired):
             gateway.get("/subscribers/summary")
             terminal.show(escape(f"still logged in to {context.url}"))
+            if labels:
+                _change_labels(file, [context.name], labels)
             return
     name = username or context.username or ask_username(context)
     context = log_in(gateway, file, name, ask_password(name, password), make_current=True)
     terminal.show(escape(f"logged in to {context.url} as {name}, context {context.name}"))
+    if labels:
+        _change_labels(file, [context.name], labels)
+
+
+def _change_labels(
+    file: ContextsFile, names: Sequence[str], add: Sequence[str] = (), remove: Sequence[str] = ()
+) -> None:
+    """Change the labels of contexts, all or none, and print the labels that each context then has. Raises
+    BadContext if a name is unknown."""
+    labels_by_name = {}
+
+    def change(contexts: Contexts) -> Contexts:
+        for name in names:
+            contexts = contexts.change_labels(name, add=add, remove=remove)
+            labels_by_name[name] = contexts.by_name[name].labels
+        return contexts
+
+    file.edit(change)
+    for name, labels in labels_by_name.items():
+        terminal.show(escape(f"the labels of the context {name}: {', '.join(labels) or NOTHING}"))
 
 
 def _find_context(ctx: click.Context, file: ContextsFile, url: str | None, ca: str | None) -> Context:
@@ -123,6 +152,7 @@ def list_(ctx: click.Context) -> None:
             {
                 "current": context.name == contexts.current,
                 **{name: getattr(context, name) for name in ("name", "url", "username", "ca")},
+                "labels": list(context.labels),
                 "logged_in": problem is None,
                 "reason": problem,
             }
@@ -136,6 +166,19 @@ def use(name: str) -> None:
     """Make NAME the current context."""
     ContextsFile(os.environ).edit(lambda contexts: contexts.add(contexts.get(name), make_current=True))
     terminal.show(escape(f"the current context is {name}"))
+
+
+@contexts.command()
+@cli.contexts_argument
+@click.option(
+    "--add", metavar="LABEL", type=cli.LabelType(), multiple=True, help="Add this label; repeatable."
+)
+@click.option(
+    "--remove", metavar="LABEL", type=cli.LabelType(), multiple=True, help="Remove this label; repeatable."
+)
+def label(names: Sequence[str], add: Sequence[str], remove: Sequence[str]) -> None:
+    """Add or remove labels of contexts. --on LABEL selects the gateways of all contexts with a label."""
+    _change_labels(ContextsFile(os.environ), names, add, remove)
 
 
 @contexts.command()

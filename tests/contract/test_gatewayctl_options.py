@@ -34,6 +34,7 @@ NEEDS: dict[tuple[str, str | None], str] = {
     ("config commit", None): "--yes",
     ("config discard", None): "--yes",
     ("login", None): "--url URL --ca certificate.pem --user alice --password-file password",
+    ("contexts label", "NAME"): "second --add west",
     ("restore", None): "backup.json --yes --discard",
     ("users add", None): "new --role admin --password-file password",
     ("users password", None): "alice --password-file password",
@@ -53,6 +54,8 @@ OF_OPTION = {
     ("restore", None, "--yes"): "backup.json --discard",
     ("restore", None, "--secrets"): "secret.json --yes --discard",
     ("restore", None, "--leave-out"): "secret.json --yes --discard",
+    ("contexts label", "NAME", "--add"): "second --remove west",
+    ("contexts label", "NAME", "--remove"): "second --add east",
     ("users add", None, "--role"): "new --password-file password",
     ("users role", None, "--role"): "alice",
 }
@@ -63,6 +66,7 @@ VALUES = {
     "--sort": "-name", "--file": "other.csv", "--secrets": "secrets.json", "--output": "json",
     "--context": "second", "--url": "https://localhost:1", "--ca": "nowhere.pem", "--password-file": "other",
     "--secret-file": "password", "--event": "session.up", "--comment": "why", "--role": "operator",
+    "--on": "west", "--label": "west", "--remove": "west",
 }  # fmt: skip
 FILES = {
     "rates.csv": "username,down,up\nnobody,9mbit,9mbit\nNAME,9mbit,9mbit\n",
@@ -151,7 +155,7 @@ def cases() -> Iterator[Any]:
                 continue
             usages = USAGES.get(path, ())
             of = [usage.by for usage in usages if get_label(each) in usage.names] if usages else [None]
-            shared = get_label(each) in {"--context", "--all", "--output", "--columns"}
+            shared = get_label(each) in {"--context", "--all", "--on", "--output", "--columns"}
             for by in ([usages[0].by] if usages else [None]) if shared else of:
                 if (path, get_label(each)) not in ELSEWHERE:
                     yield pytest.param(path, by, each, id=f"{path} {by or ''} {get_label(each)}")
@@ -174,6 +178,7 @@ class Place:
         """What a run sends, prints, and ends with."""
         held = {"url": self.url, "ca": str(self.folder / "certificate.pem"), "username": "alice"}
         known = {name: {**held, "token": token(name)} for name in ("first", "second")}
+        known["second"]["labels"] = ["west"]
         file = self.folder / "gatewayctl" / "contexts.json"
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps({"current": "first", "contexts": known}))

@@ -159,7 +159,7 @@ def _format_items(items: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
 # Commands
 
 #: Options that almost every command has: they are in the page of gatewayctl.
-_SHARED_OPTIONS = frozenset({"context", "all", "output", "columns"})
+_SHARED_OPTIONS = frozenset({"context", "all", "on", "output", "columns"})
 #: Commands of a unit, which nobody types.
 _UNIT_COMMANDS = frozenset({"join-certificate"})
 

@@ -3,7 +3,6 @@
 import json
 import sys
 
-from gateway_client import AuthenticatedClient, Client
 from gateway_client.api.login import login_log_in
 from gateway_client.api.subscribers import subscribers_change_rate, subscribers_index, subscribers_show
 from gateway_client.models import (
@@ -16,6 +15,8 @@ from gateway_client.models import (
     SubscribersShowResponse200,
     Token,
 )
+
+from gateway_client import AuthenticatedClient, Client
 
 url, username, password, certificate = sys.argv[1:]
 

@@ -1,7 +1,9 @@
 """Which gateway a command calls."""
 
 import fcntl
+import json
 from base64 import urlsafe_b64encode
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,45 @@ def test_while_one_process_edits_the_contexts_another_waits(tmp_path: Path) -> N
 
     file.edit(change)
     assert file.read() == KNOWN
+
+
+def test_labels_are_stored_and_an_unlabelled_context_is_stored_as_before(tmp_path: Path) -> None:
+    file = ContextsFile({"XDG_CONFIG_HOME": str(tmp_path)})
+    file.edit(lambda _: KNOWN.change_labels("lab", add=["west", "edge"]))
+    stored = json.loads(file.path.read_text())["contexts"]
+    assert stored["lab"]["labels"] == ["edge", "west"]
+    assert "labels" not in stored["bng"]
+    assert file.read().by_name["lab"] == replace(LAB, labels=("edge", "west"))
+
+
+@pytest.mark.parametrize("labels", ["west", [7], None])
+def test_labels_of_another_type_are_an_error_of_the_file(tmp_path: Path, labels: object) -> None:
+    file = ContextsFile({"XDG_CONFIG_HOME": str(tmp_path)})
+    file.edit(lambda _: KNOWN)
+    document = json.loads(file.path.read_text())
+    document["contexts"]["lab"]["labels"] = labels
+    file.path.write_text(json.dumps(document))
+    with pytest.raises(BadContext, match="labels of lab is not a list of texts"):
+        file.read()
+
+
+def test_a_label_selects_the_contexts_that_have_it() -> None:
+    labelled = KNOWN.change_labels("lab", add=["west"]).change_labels("bng", add=["west", "edge"])
+    assert [each.name for each in labelled.find_labelled("west")] == ["lab", "bng"]
+    assert [each.name for each in labelled.find_labelled("edge")] == ["bng"]
+    with pytest.raises(BadContext, match="no context has the label 'east'; known labels: edge, west"):
+        labelled.find_labelled("east")
+    fewer = labelled.change_labels("bng", add=["new"], remove=["west", "nowhere"])
+    assert fewer.by_name["bng"].labels == ("edge", "new")
+    with pytest.raises(BadContext, match="there is no context 'other'"):
+        labelled.change_labels("other", add=["west"])
+
+
+def test_a_login_keeps_the_labels_that_the_context_has_by_then() -> None:
+    labelled = KNOWN.change_labels("lab", add=["west"])
+    assert labelled.add(replace(LAB, token="new")).by_name["lab"].labels == ("west",)
+    moved = labelled.find("https://elsewhere", None, "lab")
+    assert labelled.add(moved).by_name["lab"] == Context("lab", "https://elsewhere", labels=("west",))
 
 
 def problem(text: str | None, now: float = 99.0) -> str | None:

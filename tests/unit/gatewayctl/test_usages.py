@@ -13,7 +13,7 @@ from gatewayctl.__main__ import gatewayctl
 from gatewayctl.cli import EXCLUSIVE_OPTIONS, USAGES, CliCommand, find_broken_rules, get_label
 
 USAGE = 2
-SHARED = {"--context", "--all", "--output", "--columns"}
+SHARED = {"--context", "--all", "--on", "--output", "--columns"}
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -76,6 +76,13 @@ def test_an_option_that_a_way_does_not_use_is_refused_with_both_names(path: str,
         ("subscribers rate 7 --up 9mbit --for 1h --until 2h", "--for and --until exclude each other."),
         ("cgnat --stats --limit 1", "--limit does not go with --stats."),
         ("--context x health --all", "--context and --all exclude each other."),
+        ("--on west health --all", "--all and --on exclude each other."),
+        ("--on west events --after 1-1", "--after and --on exclude each other."),
+        ("contexts label lab", "NAME requires --add or --remove."),
+        (
+            "--on west config confirm",
+            "--on does not go with gatewayctl config confirm: it is for one gateway.",
+        ),
         ("--all config confirm", "--all does not go with gatewayctl config confirm: it is for one gateway."),
         ("--context x rescue undo", "--context does not go with gatewayctl rescue undo."),
         ("-o json login", "--output does not go with gatewayctl login."),
