@@ -19,7 +19,8 @@ from gateway_contract.base import durable
 from gateway_contract.base.texts import format_local
 
 DEFAULT_URL = "https://localhost:8443"
-_LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
+#: Names of this machine.
+LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 #: Header, claims and signature of a JSON Web Token (RFC 7515 section 7.1).
 _TOKEN_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
@@ -149,7 +150,7 @@ def _parse_claims(token: str) -> Any:
 def find_own_certificate(url: str, environment: Mapping[str, str]) -> str | None:
     """Return the path of the certificate of this machine's API if the URL refers to this machine and the
     certificate is self-signed. Otherwise return None: then the CA certificates of the system are used."""
-    if urlsplit(url).hostname not in _LOCAL_HOSTS:
+    if urlsplit(url).hostname not in LOCAL_HOSTS:
         return None
     # Imported here, because no other URL needs them.
     from gateway_contract.base.certificate import is_self_signed

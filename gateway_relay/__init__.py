@@ -1,0 +1,1 @@
+"""Relay of a gateway: publishes what happens on the gateway to NATS JetStream."""

@@ -1,0 +1,85 @@
+"""Messages of the relay. `SUBJECTS` lists their subjects, and docs/reference/relay.md describes their bodies.
+
+The id of a message depends only on its content, so a message that is published twice has the same id both
+times. JetStream drops the second one if both arrive within the stream's duplicate window.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+#: Header with which JetStream recognises duplicates.
+ID_HEADER = "Nats-Msg-Id"
+#: Header with the id of a session event, BOOT-SEQUENCE, as in the event stream of the API.
+EVENT_HEADER = "Gateway-Event"
+
+#: Subjects below `gw.NAME`, with their meaning.
+SUBJECTS = {
+    "events.session_up": "A session started.",
+    "events.session_down": "A session ended.",
+    "events.session_rate": "The rates of a session changed.",
+    "snapshot": "All sessions, in parts.",
+    "commits": "A configuration was committed.",
+    "faults": "The faults of the data plane have changed.",
+    "health": "The state of the gateway or of a dependency has changed.",
+    "audit": "An audit record was written.",
+}
+
+
+class Reason(StrEnum):
+    """Reason of a snapshot."""
+
+    FIRST_CONTACT = "first_contact"
+    GAP = "gap"
+    SPOOL_FULL = "spool_full"
+
+
+class Message(msgspec.Struct, frozen=True):
+    """Message to publish. `subject` is relative to `gw.NAME`, and `body` is JSON. `event` is the id of a
+    session event, and None for other messages."""
+
+    id: str
+    subject: str
+    body: bytes
+    event: str | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Place in the order of messages at which the relay publishes all sessions. The sessions are read from
+    the gateway when their turn has come. `after` is the id of the event that precedes the snapshot.
+    `dropped_events` is the number of events before the snapshot that the relay had and did not publish."""
+
+    reason: Reason
+    after: str
+    dropped_events: int = 0
+
+
+def make_event(id: str, name: str, data: Any) -> Message:
+    """Create the message of a session event. `name` and `data` are those of the event stream."""
+    return Message(id, f"events.{name}", msgspec.json.encode(data), id)
+
+
+def make_record(subject: str, record: Any, key: str | None = None) -> Message:
+    """Create the message of a record. `key` identifies the record; without a key, its content does."""
+    body = msgspec.json.encode(record)
+    return Message(f"{subject}-{key or hashlib.blake2b(body, digest_size=12).hexdigest()}", subject, body)
+
+
+def make_part(
+    snapshot: Snapshot, attempt: str, part: int, sessions: Sequence[Any], *, is_last: bool
+) -> Message:
+    """Create the message of one part of a snapshot. Parts are counted from 1. `attempt` identifies this
+    reading of the sessions: after a restart, the relay reads the sessions again."""
+    body = {
+        "id": attempt,
+        "reason": snapshot.reason,
+        "after": snapshot.after,
+        "dropped_events": snapshot.dropped_events,
+        "part": part,
+        "is_last": is_last,
+        "sessions": sessions,
+    }
+    return Message(f"snapshot-{attempt}-{part}", "snapshot", msgspec.json.encode(body))

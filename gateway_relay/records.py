@@ -1,0 +1,158 @@
+"""Records of the gateway that the relay reads by polling: commits, faults, health and audit records.
+
+The gateway keeps commits and audit records, so that none is lost while the relay is away. Of faults and
+health, the relay sees what is present at a poll.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from gateway_client.errors import Refused
+from gateway_client.gateway import RemoteGateway
+from gateway_relay.messages import make_record
+from gateway_relay.spool import Spool
+
+#: Seconds after which an audit record without a result, or with a count of requests, no longer changes.
+_AUDIT_SETTLE_SECONDS = 120.0
+#: Audit records of this time before the last one are read again, because records of two files are written at
+#: different times.
+_AUDIT_OVERLAP_SECONDS = 300.0
+#: End of the name of the audit records that are complete at once.
+_COMPLETE_TRAIL = "known"
+
+_log = logging.getLogger("gateway_relay")
+
+
+class RecordPoller:
+    """Poller of the records of one gateway, which adds new records to the spool. `clock` returns epoch
+    seconds."""
+
+    def __init__(self, gateway: RemoteGateway, spool: Spool, clock: Callable[[], float]) -> None:
+        self._gateway = gateway
+        self._spool = spool
+        self._clock = clock
+        #: None until the gateway has said the role of the user.
+        self._is_admin: bool | None = None
+
+    def poll(self) -> None:
+        """Add the records that are new since the last poll. While the spool is half full, the records wait at
+        the gateway. Raises ClientError if the gateway does not respond, and OSError or sqlite3.Error if the
+        spool cannot be used."""
+        if self._spool.is_half_full:
+            return
+        self._poll_commits()
+        self._poll_state("health", "/system/health/detail", _list_states)
+        self._poll_state("faults", "/system/faults", _list_faults)
+        if self._can_read_audit_log():
+            self._poll_audit_records()
+
+    def _poll_commits(self) -> None:
+        archive = self._gateway.get("/system/config/archive")
+        newest_first = [each for each in (archive["running"], *archive["revisions"]) if each is not None]
+        records = [
+            {name: each[name] for name in ("committed_at", "author", "comment")} for each in newest_first
+        ][::-1]
+        position = _encode(records)
+        known = self._spool.read_position("commits")
+        if position == known:
+            return
+        # At first contact, earlier commits are not news.
+        earlier = records if known is None else msgspec.json.decode(known)
+        remaining = Counter(map(_encode, earlier))
+        in_second: Counter[int] = Counter()
+        messages = []
+        for record in records:
+            in_second[record["committed_at"]] += 1
+            if remaining[_encode(record)]:
+                remaining[_encode(record)] -= 1
+            else:
+                key = f"{record['committed_at']}-{in_second[record['committed_at']]}"
+                messages.append(make_record("commits", record, key))
+        self._spool.add(messages, "commits", position)
+
+    def _poll_state(self, subject: str, path: str, summarize: Callable[[Any], Any]) -> None:
+        """Add the data at a path of the API if its summary has changed."""
+        try:
+            data = self._gateway.get(path)
+        except Refused as error:
+            # The core of another author may lack the method.
+            _log.debug("no %s from the gateway: %s", subject, error)
+            return
+        summary = _encode(summarize(data))
+        if summary != self._spool.read_position(subject):
+            message = make_record(subject, data, f"{round(self._clock() * 1000)}")
+            self._spool.add([message], subject, summary)
+
+    def _can_read_audit_log(self) -> bool:
+        if self._is_admin is None:
+            self._is_admin = self._gateway.get("/auth/token")["user"]["role"] == "admin"
+            if not self._is_admin:
+                _log.info("audit records are not published, because the user is not an admin")
+        return self._is_admin
+
+    def _poll_audit_records(self) -> None:
+        known = self._spool.read_position("audit")
+        position = _AuditPosition(self._clock()) if known is None else _parse_audit_position(known)
+        query = {"since": int(max(0.0, position.at - _AUDIT_OVERLAP_SECONDS))}
+        records = self._gateway.list_records("/audit", "records", query)[::-1]
+        if known is None:
+            # At first contact, earlier records are not news.
+            position = msgspec.structs.replace(position, numbers=dict(map(_split_id, records)))
+        found = list(self._list_new_records(records, position.numbers))
+        if found or known is None:
+            messages = [make_record("audit", each, each["id"]) for each in found]
+            after = _AuditPosition(
+                max((each["at"] for each in found), default=position.at),
+                position.numbers | dict(map(_split_id, found)),
+            )
+            self._spool.add(messages, "audit", _encode(after))
+
+    def _list_new_records(self, records: list[Any], numbers: Mapping[str, int]) -> Iterator[Any]:
+        """Yield the records after these numbers, oldest first. A record that may still change, and those of
+        the same file after it, wait for a later poll."""
+        newest: dict[str, int] = dict(map(_split_id, records))
+        waiting = set()
+        for record in records:
+            label, number = _split_id(record)
+            # The numbers of a database that replaced a damaged one begin again.
+            last = numbers.get(label, 0) if newest[label] >= numbers.get(label, 0) else 0
+            if number <= last or label in waiting:
+                continue
+            is_old = record["at"] < self._clock() - _AUDIT_SETTLE_SECONDS
+            if is_old or (label.endswith(_COMPLETE_TRAIL) and record.get("call_id") is None):
+                yield record
+            else:
+                waiting.add(label)
+
+
+class _AuditPosition(msgspec.Struct, frozen=True):
+    """Position in the audit log: the time of the last record in epoch seconds, and the last number of each
+    file."""
+
+    at: float
+    numbers: dict[str, int] = {}
+
+
+def _parse_audit_position(text: str) -> _AuditPosition:
+    return msgspec.json.decode(text, type=_AuditPosition)
+
+
+def _split_id(record: Mapping[str, Any]) -> tuple[str, int]:
+    label, _, number = record["id"].rpartition("-")
+    return label, int(number)
+
+
+def _list_states(health: Any) -> Any:
+    return [health["state"], *([each["name"], each["state"]] for each in health["dependencies"])]
+
+
+def _list_faults(data: Any) -> Any:
+    return data["faults"]
+
+
+def _encode(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
