@@ -29,7 +29,8 @@ _LOOK_SECONDS, _RETRY_SECONDS = 0.25, 0.5
 #: Bytes of the headers and the protocol, which count for the server's limit of a message.
 _HEADER_BYTES = 1024
 
-Future: TypeAlias = "asyncio.Future[Any]"
+#: Acknowledgement of a message.
+Future: TypeAlias = asyncio.Future[Any]
 #: Returns the sessions of the gateway page by page, at least one page. Raises ClientError if the gateway does
 #: not respond.
 ListSessions = Callable[[], AsyncIterator[Sequence[Any]]]
