@@ -120,16 +120,16 @@ $(INSTALLED): requirements/run.lock setup.cfg pyproject.toml
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(DEVELOPED): $(INSTALLED) requirements/develop.lock
+$(DEVELOPED): $(INSTALLED) requirements/relay.lock requirements/fleet.lock requirements/develop.lock
 	@echo "Installing what tests and linters need into $(VENV) ..."
-	@$(PIP) install --require-hashes --no-deps -r requirements/develop.lock
+	@$(PIP) install --require-hashes --no-deps -r requirements/relay.lock -r requirements/fleet.lock -r requirements/develop.lock
 	@# A module that a test compiles at its first import would turn the compiler's warnings about it into errors.
 	@$(VENV)/bin/python -W ignore -m compileall -q $(VENV)/lib
 	@touch $@
 
 # The files that come from the code: the OpenAPI document and the list of routes, the interface files for authors of another
-# core, man pages, completions, the environment file and pages of the reference.
-openapi interface man: $(INSTALLED)
+# core, man pages, completions, the environment file and pages of the reference. The page of the relay comes from its code, too.
+openapi interface man: $(DEVELOPED)
 	$(VENV)/bin/python -m tools.documents
 
 # Pins the newest versions with hashes. The versions of the service come first and bind those of tests and linters. A
@@ -137,14 +137,21 @@ openapi interface man: $(INSTALLED)
 PIN = $(VENV)/lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-annotate \
 	--no-header --no-emit-index-url --no-emit-find-links --no-emit-options
 COMPILE = $(PIN) --extra fast --extra checkout
+# Prints the packages of the last file that the files before it do not have.
+FURTHER = awk 'FNR == 1 {seen += 1} /^[^ ]/ {skip = $$1 in known} seen == ARGC - 1 {if (!skip) print; next} {known[$$1]}'
 lock: $(INSTALLED)
 	$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install -qq pip-tools
 	{ echo '# Every package of the service, pinned and hashed: `make lock` writes it.'; \
 	  $(COMPILE) --output-file - setup.cfg; } > $(VENV)/run.lock
-	$(COMPILE) --extra develop --constraint $(VENV)/run.lock --output-file - setup.cfg > $(VENV)/all.lock
+	$(COMPILE) --extra relay --constraint $(VENV)/run.lock --output-file - setup.cfg > $(VENV)/all.lock
+	{ echo '# Every further package of the relay, pinned and hashed: `make lock` writes it.'; \
+	  $(FURTHER) $(VENV)/run.lock $(VENV)/all.lock; } > $(VENV)/relay.lock
+	$(COMPILE) --extra fleet --constraint $(VENV)/run.lock --output-file - setup.cfg > $(VENV)/all.lock
+	{ echo '# The NATS server of `make fleet` and of the tests, pinned and hashed: `make lock` writes it.'; \
+	  $(FURTHER) $(VENV)/run.lock $(VENV)/all.lock; } > $(VENV)/fleet.lock
+	$(COMPILE) --extra develop --constraint $(VENV)/run.lock --constraint $(VENV)/relay.lock --output-file - setup.cfg > $(VENV)/all.lock
 	{ echo '# Every further package of tests and linters, pinned and hashed: `make lock` writes it.'; \
-	  awk '/^[^ ]/ {skip = FNR != NR && ($$1 in run)} FNR == NR {run[$$1]; next} !skip' \
-	    $(VENV)/run.lock $(VENV)/all.lock; } > $(VENV)/develop.lock
+	  $(FURTHER) $(VENV)/run.lock $(VENV)/relay.lock $(VENV)/fleet.lock $(VENV)/all.lock; } > $(VENV)/develop.lock
 	{ echo '# Every package of the bench, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
 	  $(PIN) --output-file - requirements/bench.in; } > $(VENV)/bench.lock
 	{ echo '# Every package that builds the documentation, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
@@ -153,6 +160,8 @@ lock: $(INSTALLED)
 	  $(PIN) --output-file - requirements/release.in; } > $(VENV)/release.lock
 	mv $(VENV)/run.lock requirements/run.lock
 	sed -i "s/^LOCKED_ON = .*/LOCKED_ON = \"$$(date --utc +%F)\"/" gateway_api/base/dependencies.py
+	mv $(VENV)/relay.lock requirements/relay.lock
+	mv $(VENV)/fleet.lock requirements/fleet.lock
 	mv $(VENV)/develop.lock requirements/develop.lock
 	mv $(VENV)/bench.lock requirements/bench.lock
 	mv $(VENV)/docs.lock requirements/docs.lock
