@@ -8,8 +8,7 @@ from gateway_contract.base.errors import GatewayApiError
 
 
 class ExitStatus(IntEnum):
-    """Exit status of a command, with the meaning of the status. With --all, the highest status of all
-    gateways counts."""
+    """Exit status of a command, with the meaning of the status."""
 
     meaning: str
 

@@ -11,11 +11,20 @@ from gateway_client.errors import ClientError, ExitStatus
 from gateway_contract.program import LateCommands
 from gateway_contract.version import VERSION
 from gatewayctl import terminal
-from gatewayctl.cli import all_option, columns_option, context_option, group, on_option, output_option
+from gatewayctl.cli import (
+    all_option,
+    columns_option,
+    context_option,
+    deadline_option,
+    group,
+    on_option,
+    output_option,
+)
 from gatewayctl.completion import COMPLETION_VARIABLE
+from gatewayctl.errors import EXIT_STATUSES
 from gatewayctl.terminal import print_errors
 
-_EPILOG = f"Exit status: {'; '.join(f'{int(status)}, {status.meaning}' for status in ExitStatus)}."
+_EPILOG = f"Exit status: {'; '.join(f'{status}, {meaning}' for status, meaning in EXIT_STATUSES)}."
 
 _SECTIONS = {
     "Login": ("login", "logout", "contexts"),
@@ -68,14 +77,15 @@ def _load_command(name: str) -> click.Command:
 @context_option
 @all_option
 @on_option
+@deadline_option
 @output_option
 @columns_option
 @click.version_option(VERSION, message="%(prog)s %(version)s")
 def gatewayctl() -> None:
     """The command line of a subscriber gateway's management API.
 
-    `gatewayctl login` first, then for example `gatewayctl subscribers find alice`. The options --context,
-    --all, --on and -o may also stand after the command.
+    `gatewayctl login` first, then for example `gatewayctl subscribers find alice`. The options below
+    may also stand after the command.
     """
 
 

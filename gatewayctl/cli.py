@@ -6,25 +6,26 @@ command that is not in `USAGES` accepts all combinations of its options.
 """
 
 import os
+import queue
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, wraps
-from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from gateway_client.contexts import Context, ContextsFile, is_label
-from gateway_client.errors import ClientError, ExitStatus, NoResponse
+from gateway_client.errors import ClientError, ExitStatus, NoResponse, NoSuchRecord
 from gateway_client.gateway import Record, RemoteGateway, Renewal, log_in
 from gateway_contract import program
 from gatewayctl import terminal
-from gatewayctl.errors import CommandError
+from gatewayctl.errors import CommandError, NothingFound, get_status_of_many
 from gatewayctl.results import (
     TABLE,
     ContextResult,
@@ -97,6 +98,8 @@ def find_broken_rules(path: str, names: Collection[str]) -> Iterator[str]:
     for first, second in (*EXCLUSIVE_OPTIONS[""], *EXCLUSIVE_OPTIONS.get(path, ())):
         if first in names and second in names:
             yield f"{first} and {second} exclude each other."
+    if "--deadline" in names and not any(name in names for name in _MANY_OPTIONS):
+        yield f"--deadline requires {' or '.join(_MANY_OPTIONS)}."
     usages = USAGES.get(path)
     if usages is None:
         return
@@ -251,6 +254,10 @@ def _store_columns(ctx: click.Context, param: click.Parameter, text: str | None)
         _store_shared_option(ctx, param, names)
 
 
+#: Default of --deadline.
+_DEADLINE_SECONDS = 10
+
+
 def _create_shared_option(*names: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
     return click.option(*names, expose_value=False, callback=_store_shared_option, **attributes)
 
@@ -270,6 +277,11 @@ all_option = _create_shared_option(
 on_option = _create_shared_option(
     "--on", metavar="LABEL", type=LabelType(),
     help="Ask the gateways of the contexts with this label, side by side.",
+)  # fmt: skip
+deadline_option = _create_shared_option(
+    "--deadline", metavar="SECONDS", type=click.IntRange(1, 3600),
+    help="With --all or --on: give up on a gateway after this time, by default "
+    f"{_DEADLINE_SECONDS} seconds.",
 )  # fmt: skip
 output_option = _create_shared_option(
     "-o", "--output", type=FormatType(),
@@ -323,11 +335,14 @@ def get_context(ctx: click.Context) -> Context:
     return ContextsFile(os.environ).read().choose(get_shared_option(ctx, "context"), os.environ)
 
 
-def create_gateway(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
+def create_gateway(
+    ctx: click.Context, context: Context, renew: Renewal | None = None, **options: Any
+) -> RemoteGateway:
     """Return a client of the gateway of a context. `renew` returns a new token when the token has expired.
-    Error messages name the options of the command instead of the fields of the API."""
+    `options` are arguments of RemoteGateway. Error messages name the options of the command instead of the
+    fields of the API."""
     command = cast(CliCommand, ctx.command)
-    return RemoteGateway(context, renew, describe_problem=command.describe_problem)
+    return RemoteGateway(context, renew, describe_problem=command.describe_problem, **options)
 
 
 def get_gateway(ctx: click.Context) -> RemoteGateway:
@@ -349,6 +364,11 @@ def has_many(ctx: click.Context) -> bool:
     return any(get_shared_option(ctx, name.removeprefix("--")) for name in _MANY_OPTIONS)
 
 
+def get_deadline(ctx: click.Context) -> float:
+    """Return the time that each of several gateways has for all requests of the command, in seconds."""
+    return float(get_shared_option(ctx, "deadline") or _DEADLINE_SECONDS)
+
+
 def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
     """Return a client for each gateway of the command: with `--all`, the gateways of all contexts; with
     `--on`, the gateways of the contexts with the label; otherwise the gateway that the user chose. With
@@ -362,15 +382,52 @@ def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
         raise CommandError(ExitStatus.USAGE, "there is no context yet: gatewayctl login makes one")
     label = get_shared_option(ctx, "on")
     chosen = contexts.find_labelled(label) if label else contexts.by_name.values()
-    return [create_gateway(ctx, context) for context in chosen]
+    return [create_gateway(ctx, context, timeout=get_deadline(ctx)) for context in chosen]
 
 
 Function = Callable[..., Result | None]
 #: Function of a command, with its options filled in.
 _ReadGateway = Callable[[RemoteGateway], Result | None]
+#: Pair of context name and error.
+_ContextError = tuple[str, ClientError]
+#: Value that a read of a gateway returns.
+Value = TypeVar("Value")
 
-_MAX_PARALLEL_GATEWAYS = 16
 _REFRESH_SECONDS = 2
+
+
+def read_side_by_side(
+    gateways: Sequence[RemoteGateway], read: Callable[[RemoteGateway], Value], deadline_seconds: float
+) -> list[Value | ClientError]:
+    """Call `read` with each gateway, each in a thread of its own, and return the values in the order of the
+    gateways. The value of a gateway is a ClientError if `read` raised this error, or if `read` has not
+    returned after `deadline_seconds`. The exit of the process does not wait for threads that still read."""
+    outcomes: queue.SimpleQueue[tuple[int, Value | Exception]] = queue.SimpleQueue()
+
+    def run(index: int, gateway: RemoteGateway) -> None:
+        try:
+            outcomes.put((index, read(gateway)))
+        except Exception as error:  # noqa: BLE001 - raised in the main thread
+            outcomes.put((index, error))
+
+    deadline = time.monotonic() + deadline_seconds
+    # The threads of a ThreadPoolExecutor would delay the exit.
+    for index, gateway in enumerate(gateways):
+        threading.Thread(target=run, args=[index, gateway], daemon=True).start()
+    values: list[Value | ClientError] = [
+        NoResponse(
+            f"no complete response from a gateway at {each.context.url} within {deadline_seconds:g} s",
+            "--deadline SECONDS allows more time",
+        )
+        for each in gateways
+    ]
+    with suppress(queue.Empty):
+        for _ in gateways:
+            index, outcome = outcomes.get(timeout=max(0.0, deadline - time.monotonic()))
+            if isinstance(outcome, Exception) and not isinstance(outcome, ClientError):
+                raise outcome
+            values[index] = outcome
+    return values
 
 
 def read_command(function: Function, *, refresh: bool = False) -> Callable[..., None]:
@@ -381,6 +438,7 @@ def read_command(function: Function, *, refresh: bool = False) -> Callable[..., 
     @context_option
     @all_option
     @on_option
+    @deadline_option
     @output_option
     @columns_option
     @click.pass_context
@@ -390,9 +448,9 @@ def read_command(function: Function, *, refresh: bool = False) -> Callable[..., 
         read = partial(function, **options)
         if refresh and format.name == TABLE and terminal.can_redraw():
             with suppress(KeyboardInterrupt):
-                _refresh(gateways, read, format)
+                _refresh(ctx, gateways, read, format)
         elif has_many(ctx):
-            _show_each(gateways, read, format)
+            _show_each(*_read_each(ctx, gateways, read), format)
         else:
             _show(read(gateways[0]), format)
 
@@ -420,57 +478,69 @@ def _show(result: Result | None, format: Format) -> None:
             raise click.exceptions.Exit(result.status)
 
 
-def _show_each(gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Format) -> None:
-    """Show the results of all gateways that respond, and the errors of the other gateways. The exit status of
-    the command is the highest status of all gateways."""
-    results, errors = _read_each(gateways, read)
-    for name, error in errors:
+def _read_each(
+    ctx: click.Context, gateways: Sequence[RemoteGateway], read: _ReadGateway
+) -> tuple[list[ContextResult], list[_ContextError]]:
+    """Return the results of the gateways that respond, and the errors of the other gateways. Raises
+    ClientError if the user chose a single gateway, and this gateway refuses the request."""
+    values: list[Result | ClientError | None]
+    if has_many(ctx):
+        values = read_side_by_side(gateways, read, get_deadline(ctx))
+    else:
+        # A single gateway may ask for a password, which only the main thread can.
+        try:
+            values = [read(gateways[0])]
+        except NoResponse as error:
+            values = [error]
+    results, errors = [], []
+    for gateway, value in zip(gateways, values, strict=True):
+        if isinstance(value, ClientError):
+            errors.append((gateway.context.name, value))
+        elif value is not None:
+            results.append(ContextResult(gateway.context.name, value))
+    return results, errors
+
+
+def _show_each(results: Sequence[ContextResult], errors: Sequence[_ContextError], format: Format) -> None:
+    """Show the results and errors of several gateways. A gateway without a match is mentioned only if no
+    gateway has a match. The exit status of the command counts the gateways that failed."""
+    misses = [each for each in errors if isinstance(each[1], NothingFound | NoSuchRecord)]
+    failures = [each for each in errors if each not in misses]
+    for name, error in failures:
         print_errors(error.lines, name)
-    show_all(results, format)
-    statuses = [*(each.result.status for each in results), *(error.status for _, error in errors)]
-    if any(statuses):
-        raise click.exceptions.Exit(max(statuses))
+    if misses and not results:
+        print_errors(dict.fromkeys(error.lines[0] for _, error in misses))
+        for name, error in misses:
+            print_errors(error.lines[1:], name)
+    else:
+        show_all(results, format)
+    failed_count = len(failures) + sum(each.result.status is not ExitStatus.SUCCESS for each in results)
+    if failed_count:
+        raise click.exceptions.Exit(get_status_of_many(failed_count))
+    if misses and not results:
+        raise click.exceptions.Exit(ExitStatus.REFUSED)
 
 
-def _refresh(gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Format) -> NoReturn:
-    """Show the results again and again. A gateway that does not respond is asked again, and the last error of
-    this gateway is shown below the table. Raises ClientError after any other error, or if no gateway has
-    responded yet."""
+def _refresh(
+    ctx: click.Context, gateways: Sequence[RemoteGateway], read: _ReadGateway, format: Format
+) -> None:
+    """Show the results again and again. A gateway that fails is asked again, and its last error is shown
+    below the table. Raises ClientError if a single gateway refuses the request, or has not responded yet. Of
+    several gateways, the errors end the command only if no gateway has responded yet."""
     has_results = False
     while True:
-        results, errors = _read_each(gateways, read)
-        worst_error = max((error for _, error in errors), key=lambda error: error.status, default=None)
-        if worst_error and (not isinstance(worst_error, NoResponse) or not (has_results or results)):
-            raise worst_error
-        has_results = True
+        results, errors = _read_each(ctx, gateways, read)
+        has_results = has_results or bool(results)
+        if not has_results and not has_many(ctx):
+            raise errors[0][1]
+        if not has_results:
+            return _show_each(results, errors, format)
         table = arrange_table(
-            combine_results(results, has_context_column=len(gateways) > 1), format, terminal.get_width()
+            combine_results(results, has_context_column=has_many(ctx)), format, terminal.get_width()
         )
         notes = [f"{name}: {line}" for name, error in errors for line in error.lines]
         redraw(table, f"{format_time(int(time.time()))}, every {_REFRESH_SECONDS} s; Ctrl-C ends", notes)
         time.sleep(_REFRESH_SECONDS)
-
-
-def _read_each(
-    gateways: Sequence[RemoteGateway], read: _ReadGateway
-) -> tuple[list[ContextResult], list[tuple[str, ClientError]]]:
-    """Return the results of all gateways that respond, and pairs of context name and error for the other
-    gateways."""
-    results, errors = [], []
-    with ThreadPoolExecutor(_MAX_PARALLEL_GATEWAYS) as pool:
-        # A single gateway may ask for a password, which only the main thread can.
-        calls: list[Callable[[], Result | None]] = (
-            [partial(read, gateways[0])]
-            if len(gateways) == 1
-            else [pool.submit(read, each).result for each in gateways]
-        )
-        for gateway, call in zip(gateways, calls, strict=True):
-            try:
-                if (result := call()) is not None:
-                    results.append(ContextResult(gateway.context.name, result))
-            except ClientError as error:
-                errors.append((gateway.context.name, error))
-    return results, errors
 
 
 def confirm(

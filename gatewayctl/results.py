@@ -173,11 +173,13 @@ def add_wide_columns(
 
 @dataclass(frozen=True)
 class ResultList:
-    """List of records. A table shows only the columns; other formats show all fields."""
+    """List of records. A table shows only the columns; other formats show all fields. `notes` are lines for
+    standard error."""
 
     records: Sequence[Record]
     columns: Sequence[Column]
     status: ExitStatus = ExitStatus.SUCCESS
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -381,6 +383,8 @@ def _stack_fields(columns: Sequence[Column], cells: Sequence[Sequence[str]], wid
 
 def show(result: Result, format: Format) -> None:
     """Print a result. Raises click.UsageError if the user chose columns that the result does not have."""
+    if isinstance(result, ResultList):
+        print_errors(result.notes)
     if format.name != TABLE:
         document = list(result.records) if isinstance(result, ResultList) else result.record
         terminal.write(format.render(document, safe=terminal.is_terminal()))
@@ -396,6 +400,9 @@ def show(result: Result, format: Format) -> None:
 def show_all(results: Sequence[ContextResult], format: Format) -> None:
     """Print the results of several gateways. Each record is shown with the context of its gateway. Raises
     click.UsageError if the user chose columns that the results do not have."""
+    for context, result in results:
+        if isinstance(result, ResultList):
+            print_errors(result.notes, context)
     if format.name != TABLE:
         terminal.write(format.render(_add_context_fields(results), safe=terminal.is_terminal()))
         return

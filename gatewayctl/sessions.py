@@ -22,7 +22,7 @@ from gateway_contract.base.search import Kind, split_prefix
 from gateway_contract.base.texts import parse_ip, parse_mac, parse_numeric_id
 from gateway_contract.core.sessions import SessionSummary, SessionTypeFilter
 from gatewayctl.completion import GatewayWords
-from gatewayctl.errors import CommandError
+from gatewayctl.errors import CommandError, NothingFound
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, add_wide_columns
 from gatewayctl.texts import escape, format_time, format_value
 
@@ -181,9 +181,8 @@ def find_session(gateway: RemoteGateway, target: Target) -> Record:
             found.setdefault(record["id"], _Candidate(record)).kinds.append(kind)
     candidates = list(found.values())
     if not candidates:
-        raise CommandError(
-            ExitStatus.REFUSED,
-            f"no session of {escape(target.text)}; gatewayctl subscribers find searches for parts",
+        raise NothingFound(
+            f"no session of {escape(target.text)}; gatewayctl subscribers find searches for parts"
         )
     if Kind.USER in target.meanings and not any(Kind.USER in each.kinds for each in candidates):
         candidates += _find_former_subscriber(gateway, target, candidates)
@@ -204,7 +203,7 @@ def find_past_session(gateway: RemoteGateway, target: Target) -> Record:
             subscriber = record["username"] or record["mac_address"] or record["id"]
             found.setdefault(subscriber, _Candidate(record)).kinds.append(kind)
     if not found:
-        raise CommandError(ExitStatus.REFUSED, f"the history has no session of {escape(target.text)}")
+        raise NothingFound(f"the history has no session of {escape(target.text)}")
     return _require_single_candidate(target, list(found.values())).record
 
 

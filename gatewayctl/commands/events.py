@@ -17,6 +17,7 @@ from gateway_contract.base.texts import format_rate
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
 from gatewayctl import cli
 from gatewayctl.completion import GatewayWords
+from gatewayctl.errors import get_status_of_many
 from gatewayctl.results import CONTEXT, StreamPrinter
 from gatewayctl.terminal import print_errors
 from gatewayctl.texts import NOTHING, escape, format_time, format_value
@@ -159,7 +160,8 @@ def _follow_all(sources: Sequence[_Source], print_event: Callable[[Event, str | 
         else:
             print_errors(event.lines, context)
             remaining_count, status = remaining_count - 1, max(status, event.status)
-    raise click.exceptions.Exit(status)
+    contexts = {source.context for source in sources}
+    raise click.exceptions.Exit(status if contexts == {None} else get_status_of_many(len(contexts)))
 
 
 def _print_event(

@@ -4,12 +4,11 @@ from typing import Any
 
 import click
 
-from gateway_client.errors import ExitStatus
 from gateway_client.gateway import Record, RemoteGateway
 from gateway_contract.history import PastSession
 from gatewayctl import cli, sessions
 from gatewayctl.completion import complete_logged_value
-from gatewayctl.errors import CommandError
+from gatewayctl.errors import NothingFound
 from gatewayctl.results import HIGH, IDENTITY, LOW, WIDE, Column, ResultList, add_wide_columns
 from gatewayctl.texts import escape, format_time, format_value
 from gatewayctl.times import TIME_FORMS, TimeType
@@ -89,7 +88,7 @@ def history(gateway: RemoteGateway, limit: int, **query: Any) -> ResultList:
     """
     records = gateway.list_records("/subscribers/history", "sessions", query, limit)
     if not records:
-        raise CommandError(ExitStatus.REFUSED, "no session matches")
+        raise NothingFound("no session matches")
     return ResultList(records, _SESSION_COLUMNS)
 
 
@@ -116,7 +115,7 @@ def failed_sign_ons(gateway: RemoteGateway, limit: int, **query: Any) -> ResultL
     """
     records = gateway.list_records("/subscribers/failed-sign-ons", "failures", query, limit)
     if not records:
-        raise CommandError(ExitStatus.REFUSED, "no failed sign-on matches")
+        raise NothingFound("no failed sign-on matches")
     return ResultList(records, _SIGN_ON_COLUMNS)
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
-from gateway_client.errors import ClientError, ExitStatus
+from gateway_client.errors import ClientError
 from gateway_client.gateway import Record, RemoteGateway
 from gateway_contract.core.sessions import SessionSummary
 from gatewayctl import cli, sessions
 from gatewayctl.commands import history, jobs, rates, traffic
 from gatewayctl.completion import complete_field, complete_order
-from gatewayctl.errors import CommandError
+from gatewayctl.errors import CommandError, NothingFound
 from gatewayctl.results import Report, ResultList, Sheet
 from gatewayctl.terminal import print_errors, show_progress
 from gatewayctl.texts import count_sessions, escape, format_time, format_value
@@ -76,10 +76,10 @@ def find(gateway: RemoteGateway, text: str, limit: int | None) -> ResultList:
     """
     records = gateway.list_records(sessions.PATH, "sessions", {"search": text}, limit)
     if not records:
-        raise CommandError(ExitStatus.REFUSED, f"no session matches {text!r}", *_list_past(gateway, text))
-    if sessions.is_id(text) and not any(each["username"] == text for each in records):
-        print_errors(_describe_namesake(gateway, text))
-    return ResultList(records, sessions.SEARCH_COLUMNS)
+        raise NothingFound(f"no session matches {text!r}", *_list_past(gateway, text))
+    has_user = not sessions.is_id(text) or any(each["username"] == text for each in records)
+    notes = () if has_user else _describe_namesake(gateway, text)
+    return ResultList(records, sessions.SEARCH_COLUMNS, notes=notes)
 
 
 def _describe_namesake(gateway: RemoteGateway, text: str) -> list[str]:

@@ -20,6 +20,7 @@ from tests.support.running_gateway import Gateway, Reply
 from tests.support.shell import Shell
 
 FAILED, USAGE, AWAY, DENIED = 1, 2, 3, 4
+ONE_FAILED = 11
 NOBODY_ANSWERS = "https://localhost:1"
 
 
@@ -259,7 +260,7 @@ def test_all_gateways_are_asked_and_one_that_is_away_does_not_hide_the_others(op
     operator.has("", "away", url=NOBODY_ANSWERS)
     ended = operator.run(*command)
     head, *rows = ended.out.splitlines()
-    assert (ended.status, head.split()[0], len(rows)) == (AWAY, "CONTEXT", 4)
+    assert (ended.status, head.split()[0], len(rows)) == (ONE_FAILED, "CONTEXT", 4)
     assert {row.split()[0] for row in rows} == names
     assert "gatewayctl: away: no response from a gateway" in ended.err
 
@@ -397,6 +398,8 @@ def completed(shell: Shell, line: str) -> list[str]:
         ("vlans --filter tr", ["trunk="]),
         ("demux --filter st", ["state=active", "state=idle"]),
         ("subscribers top --sort d", ["down"]),
+        ("--on w", ["west"]),
+        ("health --on ", ["edge", "west"]),
         ("subscribers disconnect --where ty", ["type=pppoe", "type=dhcp"]),
         ("config set qos.default_d", ["qos.default_down"]),
         # The running configuration leaves it out.
@@ -407,6 +410,7 @@ def completed(shell: Shell, line: str) -> list[str]:
 def test_commands_options_fields_and_paths_are_completed(
     operator: Shell, line: str, words: list[str]
 ) -> None:
+    operator.done("contexts", "label", own_name(operator), "--add", "west", "--add", "edge")
     assert completed(operator, line) == words
 
 

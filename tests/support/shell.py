@@ -186,6 +186,9 @@ class Running:
     def wait(self) -> int:
         return self._process.wait(60)
 
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
     def end(self) -> int:
         self._process.terminate()
         return self.wait()

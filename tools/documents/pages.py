@@ -13,7 +13,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gateway_api.cli.api import api
 from gateway_api.hub.interface import DeliveryResult, WebhookOrigin, WebhookState
-from gateway_client.errors import ExitStatus
 from gateway_contract.base.variables import GROUPS
 from gateway_contract.configuration import ROOT, Choice, Field, Flag, Leaf, ListOf, Object, WholeNumber, walk
 from gateway_contract.core.health import DependencyState, FaultKind, TriggerRefusal
@@ -29,6 +28,7 @@ from gateway_core.__main__ import core
 from gateway_core.configuration.rules import get_strict_rules
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
 from gatewayctl.__main__ import gatewayctl
+from gatewayctl.errors import EXIT_STATUSES
 
 #: Reasons are open: another core may have further ones.
 _REASONS = {"End of a session": REASON, "Failed sign-on": SIGN_ON_REASON}
@@ -100,7 +100,7 @@ def _create_environment() -> Environment:
         "groups": GROUPS,
         "product": PRODUCT,
         "shared_options": _SHARED_OPTIONS,
-        "statuses": ExitStatus,
+        "statuses": EXIT_STATUSES,
         "version": VERSION,
     }
     environment.filters |= {
@@ -159,7 +159,7 @@ def _format_items(items: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
 # Commands
 
 #: Options that almost every command has: they are in the page of gatewayctl.
-_SHARED_OPTIONS = frozenset({"context", "all", "on", "output", "columns"})
+_SHARED_OPTIONS = frozenset({"context", "all", "on", "deadline", "output", "columns"})
 #: Commands of a unit, which nobody types.
 _UNIT_COMMANDS = frozenset({"join-certificate"})
 

@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.cli import EXCLUSIVE_OPTIONS, USAGES, CliCommand, find_broken_rules, get_label
+from gatewayctl.errors import get_status_of_many
 
 USAGE = 2
-SHARED = {"--context", "--all", "--on", "--output", "--columns"}
+SHARED = {"--context", "--all", "--on", "--deadline", "--output", "--columns"}
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -78,6 +79,8 @@ def test_an_option_that_a_way_does_not_use_is_refused_with_both_names(path: str,
         ("--context x health --all", "--context and --all exclude each other."),
         ("--on west health --all", "--all and --on exclude each other."),
         ("--on west events --after 1-1", "--after and --on exclude each other."),
+        ("vlans --deadline 3", "--deadline requires --all or --on."),
+        ("--all --deadline 3 events", "--deadline does not go with gatewayctl events."),
         ("contexts label lab", "NAME requires --add or --remove."),
         (
             "--on west config confirm",
@@ -93,6 +96,13 @@ def test_a_broken_rule_is_an_error_of_usage(arguments: str, rule: str) -> None:
     ended = CliRunner().invoke(gatewayctl, arguments.split(" "), prog_name="gatewayctl")
     assert ended.exit_code == USAGE
     assert f"Error: {rule}\n" in ended.output
+
+
+@pytest.mark.parametrize(
+    ("count", "status"), [(0, 0), (1, 11), (99, 109), (100, 110), (101, 110), (999, 110)]
+)
+def test_the_exit_status_of_many_counts_the_gateways_that_failed(count: int, status: int) -> None:
+    assert get_status_of_many(count) == status
 
 
 def test_usages_apply_to_a_program_of_any_name() -> None:
