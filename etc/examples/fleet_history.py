@@ -1,0 +1,368 @@
+"""Keeps the history of the sessions of many gateways, and answers who had an address at a time.
+
+Each gateway has a relay, which publishes what happens to a stream of NATS JetStream. This program reads the
+stream, and writes a row for each session to SQLite or PostgreSQL:
+
+    python3 fleet_history.py create-stream --replicas 3
+    python3 fleet_history.py follow
+    python3 fleet_history.py who 100.64.0.5 --at 2026-11-20T18:00:00Z
+
+--help lists the options. The program requires nats-py[nkeys], and psycopg for PostgreSQL.
+
+Each event counts once: the rows, the position in the stream, and the last event of each gateway are written
+in one transaction. A relay may publish an event twice, or after later events, which then wait here.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import re
+import sqlite3
+import ssl
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import nats
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
+from nats.js.errors import NotFoundError
+
+try:
+    import psycopg
+except ImportError:
+    psycopg = None
+
+STREAM = "gateways"
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS session (
+    gateway TEXT, id BIGINT, started_at BIGINT, ended_at BIGINT, ended_after BIGINT, ended_before BIGINT,
+    reason TEXT, username TEXT, ip_address TEXT, mac_address TEXT, access_interface TEXT, bytes_in BIGINT,
+    bytes_out BIGINT, boot TEXT, snapshot TEXT, PRIMARY KEY (gateway, id, started_at));
+CREATE INDEX IF NOT EXISTS session_address ON session (ip_address, started_at);
+CREATE INDEX IF NOT EXISTS session_up ON session (gateway) WHERE ended_at IS NULL AND ended_before IS NULL;
+CREATE TABLE IF NOT EXISTS gateway (name TEXT PRIMARY KEY, state TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS place (stream TEXT NOT NULL, sequence BIGINT NOT NULL)
+"""
+SAVE_GATEWAY = """INSERT INTO gateway VALUES (:name, :state)
+    ON CONFLICT (name) DO UPDATE SET state = excluded.state"""
+SAVE_PLACE = "UPDATE place SET sequence = :after WHERE stream = :stream AND sequence = :before"
+# A gateway announces a session up to a minute after its start. A snapshot may have brought it before.
+ADD_STARTED = """INSERT INTO session
+    (gateway, boot, id, started_at, username, ip_address, mac_address, access_interface)
+    SELECT :gateway, :boot, :id, :at, :username, :ip_address, :mac_address, :access_interface
+    WHERE NOT EXISTS (SELECT 1 FROM session WHERE gateway = :gateway AND boot = :boot AND id = :id
+        AND started_at BETWEEN :at - 60 AND :at)
+    ON CONFLICT DO NOTHING"""
+END = """UPDATE session SET ended_at = :at, ended_after = NULL, ended_before = NULL, reason = :reason,
+    bytes_in = :bytes_in, bytes_out = :bytes_out
+    WHERE gateway = :gateway AND id = :id AND started_at = (SELECT min(started_at) FROM session
+        WHERE gateway = :gateway AND boot = :boot AND id = :id AND ended_at IS NULL
+        AND started_at >= :at - :duration_seconds)"""
+# Without an address: the start was before this program read the stream.
+ADD_ENDED = """INSERT INTO session (gateway, boot, id, started_at, username, mac_address, access_interface,
+        ended_at, reason, bytes_in, bytes_out)
+    VALUES (:gateway, :boot, :id, :at - :duration_seconds, :username, :mac_address, :access_interface,
+        :at, :reason, :bytes_in, :bytes_out)
+    ON CONFLICT DO NOTHING"""
+LIST_KNOWN = """UPDATE session SET started_at = :started_at, ip_address = :ip_address, boot = :boot,
+    snapshot = :snapshot, ended_after = NULL, ended_before = NULL
+    WHERE gateway = :gateway AND id = :id AND username = :username AND ended_at IS NULL
+        AND started_at BETWEEN :started_at AND :started_at + 60"""
+ADD_LISTED = """INSERT INTO session
+    (gateway, boot, snapshot, id, started_at, username, ip_address, mac_address, access_interface)
+    VALUES (:gateway, :boot, :snapshot, :id, :started_at, :username, :ip_address, :mac_address,
+        :access_interface)
+    ON CONFLICT (gateway, id, started_at) DO UPDATE SET
+        boot = excluded.boot, snapshot = excluded.snapshot, ended_at = NULL, reason = NULL"""
+END_UNLISTED = """UPDATE session SET ended_before = :at,
+    ended_after = CASE WHEN started_at > :seen_at THEN started_at ELSE :seen_at END
+    WHERE gateway = :gateway AND ended_at IS NULL AND ended_before IS NULL
+        AND (snapshot IS NULL OR snapshot <> :snapshot)"""
+FIND_HOLDERS = """SELECT gateway, id, username, mac_address, started_at, ended_at, ended_after, ended_before
+    FROM session WHERE ip_address = :address AND started_at <= :until
+        AND (ended_at >= :since OR ended_at IS NULL AND (ended_before IS NULL OR ended_before >= :since))
+    ORDER BY started_at DESC LIMIT 50"""
+# Messages of one transaction. The first one waits at most this long for others.
+BATCH_MESSAGES, BATCH_SECONDS = 500, 0.2
+# Events that wait for an earlier event of their gateway. A relay has at most 500 events on their way.
+MAX_EARLY_EVENTS = 5000
+
+DATABASE_ERRORS = (sqlite3.Error, psycopg.Error) if psycopg else (sqlite3.Error,)
+
+log = logging.getLogger("fleet_history")
+
+
+class Database:
+    """Database at a path (SQLite), or at a URL that begins with postgresql:// (PostgreSQL)."""
+
+    def __init__(self, url: str) -> None:
+        self.connection: Any
+        self.is_postgresql = url.startswith("postgresql://")
+        if self.is_postgresql:
+            if psycopg is None:
+                sys.exit("PostgreSQL requires psycopg: pip install 'psycopg[binary]'")
+            self.connection = psycopg.connect(url)
+        else:
+            self.connection = sqlite3.connect(url, timeout=30)
+            self.connection.execute("PRAGMA journal_mode = WAL")
+
+    def execute(self, query: str, **values: Any) -> Any:
+        if self.is_postgresql:
+            query = re.sub(r":(\w+)", r"%(\1)s", query)
+        return self.connection.execute(query, values)
+
+
+@dataclass
+class Gateway:
+    """State of reading one gateway: the last event, `early` events by their sequence, and how many parts of
+    which snapshot have arrived. `seen_at` is the time of the last event or snapshot, in epoch seconds."""
+
+    boot: str
+    sequence: int
+    seen_at: int = 0
+    snapshot: str = ""
+    parts: int = 0
+    early: dict[str, Any] = field(default_factory=dict)
+
+
+class History:
+    """History in a database. The caller adds all messages in the order of the stream."""
+
+    def __init__(self, database: Database) -> None:
+        self.execute, self.commit = database.execute, database.connection.commit
+        for statement in SCHEMA.split(";"):
+            self.execute(statement)
+        self.commit()
+        rows = self.execute("SELECT name, state FROM gateway").fetchall()
+        self.gateways = {name: Gateway(**json.loads(state)) for name, state in rows}
+        self.stream, self.position = self.execute("SELECT stream, sequence FROM place").fetchone() or ("", 0)
+
+    def open_stream(self, created: str) -> None:
+        """Continue in the stream that was created at this time, or begin to read a new stream."""
+        if created != self.stream:
+            self.execute("DELETE FROM place")
+            self.execute("INSERT INTO place VALUES (:created, 0)", created=created)
+            self.commit()
+            self.stream, self.position = created, 0
+
+    def add(self, messages: list[Msg]) -> None:
+        """Add messages in one transaction. Raises RuntimeError if another process has added messages."""
+        before, changed = self.position, set()
+        for message in messages:
+            sequence = message.metadata.sequence.stream
+            if self.position and sequence > self.position + 1:
+                self._skip(self.position + 1, sequence - 1)
+            if sequence > self.position:
+                self.position = sequence
+                changed.add(self._add(message))
+        for name in changed & self.gateways.keys():
+            self.execute(SAVE_GATEWAY, name=name, state=json.dumps(asdict(self.gateways[name])))
+        saved = self.execute(SAVE_PLACE, after=self.position, stream=self.stream, before=before)
+        if saved.rowcount != 1:
+            raise RuntimeError("another process writes to this database; stop one of the two")
+        self.commit()
+
+    def _skip(self, first: int, last: int) -> None:
+        log.error(
+            "messages %d to %d were removed from the stream before they were read: sessions may be missing "
+            "until the next snapshots; to get them, stop the relays, delete their spools, and start them",
+            *(first, last),
+        )
+        self.gateways.clear()
+        self.execute("DELETE FROM gateway")
+
+    def _add(self, message: Msg) -> str:
+        """Add a message, and return the name of its gateway."""
+        _, name, kind, *event = message.subject.split(".")
+        if kind == "events":
+            boot, _, sequence = message.headers["Gateway-Event"].rpartition("-")
+            gateway = self.gateways.setdefault(name, Gateway(boot, int(sequence) - 1))
+            # A known sequence: a duplicate. Another boot: a duplicate, too, from before a snapshot.
+            if boot == gateway.boot and int(sequence) > gateway.sequence:
+                gateway.early[sequence] = *event, json.loads(message.data)
+                self._add_events(name, gateway)
+                if len(gateway.early) == MAX_EARLY_EVENTS:
+                    log.error("%s: event %d is missing, so later events wait", name, gateway.sequence + 1)
+        elif kind == "snapshot":
+            self._add_part(name, json.loads(message.data), int(message.metadata.timestamp.timestamp()))
+        return name
+
+    def _add_events(self, name: str, gateway: Gateway) -> None:
+        """Add the events that follow the last one without a hole."""
+        while event := gateway.early.pop(str(gateway.sequence + 1), None):
+            kind, values = event[0], event[1] | {"gateway": name, "boot": gateway.boot}
+            gateway.sequence += 1
+            gateway.seen_at = values["at"]
+            if kind == "session_up":
+                self.execute(ADD_STARTED, **values)
+            elif kind == "session_down" and self.execute(END, **values).rowcount == 0:
+                self.execute(ADD_ENDED, **values)
+
+    def _add_part(self, name: str, part: dict[str, Any], at: int) -> None:
+        boot, _, text = part["after"].rpartition("-")
+        sequence, id = int(text), part["id"]
+        gateway = self.gateways.setdefault(name, Gateway(boot, sequence))
+        if boot == gateway.boot and sequence < gateway.sequence:
+            return  # After a power cut, a relay may publish an old snapshot again.
+        if part["part"] == 1:
+            # A relay sends a snapshot after everything before it: events that are missing now were dropped.
+            for early in sorted(map(int, gateway.early)):
+                gateway.sequence = max(gateway.sequence, early - 1)
+                self._add_events(name, gateway)
+            gateway.snapshot, gateway.parts = id, 0
+        if (gateway.snapshot, gateway.parts) != (id, part["part"] - 1):
+            return  # The first parts are not in the stream any more.
+        gateway.parts += 1
+        for session in part["sessions"]:
+            values = session | {"gateway": name, "boot": boot, "snapshot": id}
+            if self.execute(LIST_KNOWN, **values).rowcount == 0:
+                self.execute(ADD_LISTED, **values)
+        if part["is_last"]:
+            self.execute(END_UNLISTED, gateway=name, snapshot=id, seen_at=gateway.seen_at, at=at)
+            self.gateways[name] = Gateway(boot, sequence, at)
+
+
+async def follow(jetstream: JetStreamContext, options: argparse.Namespace) -> None:
+    history = History(Database(options.database))
+    while True:
+        try:
+            await read(jetstream, options.consumer, history)
+        except (nats.errors.Error, TimeoutError) as error:
+            log.warning("cannot read from NATS, trying again: %s", error)
+            await asyncio.sleep(1)
+
+
+async def read(jetstream: JetStreamContext, name: str, history: History) -> None:
+    """Read the stream. Return if messages were lost on their way: then they have to be read again."""
+    history.open_stream(str((await jetstream.stream_info(STREAM)).created))
+    with suppress(NotFoundError):
+        await jetstream.delete_consumer(STREAM, name)
+    await jetstream.add_consumer(
+        STREAM,
+        ConsumerConfig(
+            durable_name=name,
+            # The position is in the database. The acknowledgements show the server how far it is.
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=history.position + 1,
+            ack_policy=AckPolicy.ALL,
+            ack_wait=10,
+        ),
+    )
+    subscription = await jetstream.pull_subscribe_bind(name, STREAM)
+    delivered = 0
+    while True:
+        try:
+            messages = await subscription.fetch(BATCH_MESSAGES, timeout=BATCH_SECONDS)
+        except nats.errors.TimeoutError:
+            continue
+        numbers = [message.metadata.sequence.consumer for message in messages]
+        if numbers != list(range(delivered + 1, delivered + 1 + len(messages))):
+            await subscription.unsubscribe()
+            return
+        delivered += len(messages)
+        if messages:
+            history.add(messages)
+            await messages[-1].ack()
+
+
+async def create_stream(jetstream: JetStreamContext, options: argparse.Namespace) -> None:
+    """Create the stream, or change its limits."""
+    config = StreamConfig(
+        STREAM,
+        subjects=["gw.>"],
+        num_replicas=options.replicas,
+        max_age=options.days * 86_400,
+        max_bytes=options.gibibytes * 1024**3,
+        duplicate_window=120,
+    )
+    try:
+        await jetstream.update_stream(config)
+    except NotFoundError:
+        await jetstream.add_stream(config)
+
+
+def show_holders(options: argparse.Namespace) -> int:
+    """Print the sessions that had an address, the newest first. Return the exit status: 1 without any."""
+    since, until = (0, 1 << 40) if options.at is None else (options.at, options.at)
+    database = Database(options.database)
+    holders = database.execute(FIND_HOLDERS, address=options.address, since=since, until=until).fetchall()
+    print(f"{'GATEWAY':<10} {'ID':>6}  {'USERNAME':<28}  {'MAC ADDRESS':<17}  {'START':<20}  END")
+    for gateway, id, username, mac_address, started_at, ended_at, after, before in holders:
+        end = f"between {write(after)} and {write(before)}" if before else "up"
+        end = write(ended_at) if ended_at else end
+        start = write(started_at)
+        print(f"{gateway:<10} {id:>6}  {username:<28}  {mac_address or '-':<17}  {start:<20}  {end}")
+    return 0 if holders else 1
+
+
+def write(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(text: str) -> int:
+    return int(text) if text.isdecimal() else int(datetime.fromisoformat(text).timestamp())
+
+
+async def log_error(error: Exception) -> None:
+    log.warning("NATS: %s", error)
+
+
+async def run(options: argparse.Namespace) -> None:
+    connection = await nats.connect(
+        options.nats,
+        tls=ssl.create_default_context(cafile=options.ca) if options.ca else None,
+        nkeys_seed=options.nkey,
+        user_credentials=options.credentials,
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=1,
+        error_cb=log_error,
+    )
+    await options.work(connection.jetstream(), options)
+    await connection.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    following = commands.add_parser("follow", help="write the history until Ctrl-C")
+    following.add_argument("--consumer", default="history", help="name of the consumer at the server")
+    following.set_defaults(work=follow)
+    creating = commands.add_parser("create-stream", help="create the stream, or change its limits")
+    creating.add_argument("--replicas", type=int, default=1, help="servers that store each message")
+    creating.add_argument("--days", type=int, default=7, help="age at which messages are removed")
+    creating.add_argument("--gibibytes", type=int, default=10, help="size above which the oldest are removed")
+    creating.set_defaults(work=create_stream)
+    for command in (following, creating):
+        command.add_argument("--nats", action="append", required=True, metavar="URL", help="tls://HOST:PORT")
+        command.add_argument("--ca", metavar="FILE", help="CA certificate of the servers, in PEM")
+        command.add_argument("--nkey", metavar="FILE", help="seed of an NKey")
+        command.add_argument("--credentials", metavar="FILE", help="credentials file, in place of an NKey")
+    asking = commands.add_parser("who", help="list the sessions that had an IPv4 address")
+    asking.add_argument("address")
+    asking.add_argument("--at", type=parse_time, metavar="TIME", help="ISO 8601, or epoch seconds")
+    for command in (following, asking):
+        command.add_argument(
+            "--database", default="fleet.sqlite", metavar="URL", help="path, or postgresql://USER@HOST/NAME"
+        )
+    options = parser.parse_args()
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    try:
+        if "work" not in options:
+            return show_holders(options)
+        with suppress(KeyboardInterrupt):
+            asyncio.run(run(options))
+    except (*DATABASE_ERRORS, nats.errors.Error, OSError, RuntimeError) as error:
+        log.error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
