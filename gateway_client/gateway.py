@@ -286,6 +286,14 @@ def parse_events(stream: Iterable[bytes]) -> Iterator[Event | None]:
             fields = {}
 
 
+def read_events(gateway: RemoteGateway, query: Record, last_id: str | None) -> Iterator[Event | None]:
+    """Yield the session events after the event `last_id`, or from now on, and None for each heartbeat, until
+    the connection is lost. Raises ClientError if the gateway does not open the stream."""
+    headers = {"Last-Event-ID": last_id} if last_id else {}
+    with gateway.stream(_EVENTS_PATH, query, headers, _MAX_SILENCE_SECONDS) as stream:
+        yield from parse_events(stream)
+
+
 @dataclass
 class EventFollower:
     """Endless event stream of one gateway. `last_id` is the id of the last received event. Before a new
@@ -317,13 +325,11 @@ class EventFollower:
             self._pause_seconds = min(2 * self._pause_seconds, self.max_pause_seconds)
 
     def _stream(self) -> Iterator[Event]:
-        headers = {"Last-Event-ID": self.last_id} if self.last_id else {}
-        with self.gateway.stream(_EVENTS_PATH, self.query, headers, _MAX_SILENCE_SECONDS) as stream:
-            for event in parse_events(stream):
-                self._pause_seconds = 1
-                if event is not None:
-                    self.last_id = event.id
-                    yield event
+        for event in read_events(self.gateway, self.query, self.last_id):
+            self._pause_seconds = 1
+            if event is not None:
+                self.last_id = event.id
+                yield event
 
 
 @dataclass

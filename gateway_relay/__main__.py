@@ -3,17 +3,19 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
 import nats
-from nats.aio.client import Client as NatsConnection
+import nkeys
+from nats.aio.client import RawCredentials
 
 from gateway_client.contexts import DEFAULT_URL, LOCAL_HOSTS, Context, check_url
 from gateway_client.errors import ClientError
@@ -28,11 +30,18 @@ from gateway_relay.spool import Spool
 
 #: Seconds between two attempts to connect to a NATS server.
 _RECONNECT_SECONDS = 1
+#: Seconds between two pings. The connection counts as lost after two pings without a reply.
+_PING_SECONDS = 10
 _MEBIBYTE = 1024 * 1024
 
 _log = logging.getLogger("gateway_relay")
 
 _EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_CREDENTIALS_PATTERN = re.compile(
+    "-+BEGIN NATS USER JWT-+\n.+\n-+END NATS USER JWT-+\n.*"
+    "-+BEGIN USER NKEY SEED-+\n(?P<seed>.+)\n-+END USER NKEY SEED-+",
+    re.DOTALL,
+)
 
 
 def _check_servers(ctx: click.Context, param: click.Parameter, servers: Sequence[str]) -> Sequence[str]:
@@ -42,7 +51,48 @@ def _check_servers(ctx: click.Context, param: click.Parameter, servers: Sequence
             raise click.BadParameter(f"must be tls://HOST:PORT, not {server!r}", ctx, param)
         if parts.scheme == "nats" and parts.hostname not in LOCAL_HOSTS:
             raise click.BadParameter("must begin with tls:// for another machine", ctx, param)
+    if len({urlsplit(server).scheme for server in servers}) > 1:
+        raise click.BadParameter("must begin with tls:// for all servers or for none", ctx, param)
     return servers
+
+
+def _check_certificate(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise click.BadParameter(f"must be a file of certificates in PEM: {error}", ctx, param) from error
+    return path
+
+
+def _read_nkey(ctx: click.Context, param: click.Parameter, path: Path | None) -> str | None:
+    """Return the seed in the file."""
+    if path is None:
+        return None
+    seed = path.read_text(errors="replace").strip()
+    if not _is_seed(seed):
+        raise click.BadParameter("must contain the seed of a user, which begins with SU", ctx, param)
+    return seed
+
+
+def _read_credentials(ctx: click.Context, param: click.Parameter, path: Path | None) -> RawCredentials | None:
+    """Return the content of the file. nats-py would read a file without a JWT for ever."""
+    if path is None:
+        return None
+    text = path.read_text(errors="replace")
+    found = _CREDENTIALS_PATTERN.search(text)
+    if found is None or not _is_seed(found["seed"]):
+        raise click.BadParameter(
+            "must contain the JWT and the seed of a user, as nsc writes them", ctx, param
+        )
+    return RawCredentials(text)
+
+
+def _is_seed(text: str) -> bool:
+    try:
+        nkeys.from_seed(bytearray(text.encode())).wipe()
+    except (nkeys.NkeysError, ValueError):
+        return False
+    return text.startswith("SU")
 
 
 def _check_name(ctx: click.Context, param: click.Parameter, name: str) -> str:
@@ -66,15 +116,15 @@ def _check_gateway_url(ctx: click.Context, param: click.Parameter, url: str) -> 
     help="a server of the NATS cluster, tls://HOST:PORT; nats:// only on this machine",
 )  # fmt: skip
 @click.option(
-    "--nats-ca", metavar="FILE", type=_EXISTING_FILE, show_envvar=True,
+    "--nats-ca", metavar="FILE", type=_EXISTING_FILE, callback=_check_certificate, show_envvar=True,
     help="CA certificate of the NATS servers, in PEM. The default is those of the system",
 )  # fmt: skip
 @click.option(
-    "--nkey", metavar="FILE", type=_EXISTING_FILE, show_envvar=True,
+    "--nkey", metavar="FILE", type=_EXISTING_FILE, callback=_read_nkey, show_envvar=True,
     help="seed of the NKey with which the relay signs in",
 )  # fmt: skip
 @click.option(
-    "--credentials", metavar="FILE", type=_EXISTING_FILE, show_envvar=True,
+    "--credentials", metavar="FILE", type=_EXISTING_FILE, callback=_read_credentials, show_envvar=True,
     help="credentials file (JWT and seed) with which the relay signs in, in place of --nkey",
 )  # fmt: skip
 @click.option(
@@ -87,7 +137,7 @@ def _check_gateway_url(ctx: click.Context, param: click.Parameter, url: str) -> 
     help="URL of the gateway's API",
 )  # fmt: skip
 @click.option(
-    "--ca", metavar="FILE", type=_EXISTING_FILE, show_envvar=True,
+    "--ca", metavar="FILE", type=_EXISTING_FILE, callback=_check_certificate, show_envvar=True,
     help="CA certificate of the gateway's API, in PEM. The default is those of the system",
 )  # fmt: skip
 @click.option(
@@ -111,8 +161,8 @@ def _check_gateway_url(ctx: click.Context, param: click.Parameter, url: str) -> 
 def relay(
     servers: Sequence[str],
     nats_ca: Path | None,
-    nkey: Path | None,
-    credentials: Path | None,
+    nkey: str | None,
+    credentials: RawCredentials | None,
     name: str,
     url: str,
     ca: Path | None,
@@ -121,8 +171,7 @@ def relay(
     state: Path,
     spool_mebibytes: int,
 ) -> int:
-    """Publishes the events, commits, faults, health and audit records of a gateway to NATS JetStream, until
-    SIGTERM or SIGINT."""
+    """Publishes the events, commits, faults, health and audit records of a gateway to NATS JetStream."""
     if nkey and credentials:
         raise click.UsageError("--nkey and --credentials exclude each other.")
     format, level, setting_error = read_log_style(os.environ)
@@ -130,62 +179,59 @@ def relay(
     logging.getLogger().setLevel(level)
     if setting_error is not None:
         _log.error("%s; the log uses the default format and level", setting_error)
+    # The spool survives the end of the process at any time.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     spool = Spool(state / "spool.sqlite", spool_mebibytes * _MEBIBYTE)
     context = Context(name, url, str(ca) if ca else None)
     gateway = Gateway(context, Credentials(user, password_file), spool)
+    # Before the first connection: while NATS is away, the spool takes the messages.
+    gateway.start()
+    if address := os.environ.get("NOTIFY_SOCKET"):
+        notify(address)
+    uses_tls = all(urlsplit(server).scheme == "tls" for server in servers)
+    errors = _ConnectionErrors()
 
-    async def connect() -> NatsConnection:
-        return await nats.connect(
+    async def publish() -> None:
+        connection = await nats.connect(
             list(servers),
             name=f"gateway-relay {name}",
-            tls=ssl.create_default_context(cafile=nats_ca) if _uses_tls(servers) else None,
-            nkeys_seed=str(nkey) if nkey else None,
-            user_credentials=str(credentials) if credentials else None,
+            tls=ssl.create_default_context(cafile=nats_ca) if uses_tls else None,
+            # Otherwise nats-py goes on without TLS if the server does not ask for TLS.
+            tls_handshake_first=uses_tls,
+            nkeys_seed_str=nkey,
+            user_credentials=credentials,
             # The server lets each gateway read its own replies only.
             inbox_prefix=f"_INBOX.{name}",
             reconnect_time_wait=_RECONNECT_SECONDS,
             max_reconnect_attempts=-1,
-            error_cb=_log_error,
+            ping_interval=_PING_SECONDS,
+            error_cb=errors.log,
+            reconnected_cb=errors.forget,
         )
+        await errors.forget()
+        await Publisher(spool, connection, name, gateway.list_sessions).run()
 
-    # Before the first connection: while NATS is away, the spool takes the messages.
-    gateway.start()
-    return asyncio.run(_publish(connect, lambda nats: Publisher(spool, nats, name, gateway.list_sessions)))
-
-
-def _uses_tls(servers: Sequence[str]) -> bool:
-    return any(urlsplit(server).scheme == "tls" for server in servers)
+    asyncio.run(publish())
+    _log.error("the NATS server has closed the connection for good; systemd starts the relay again")
+    return 1
 
 
-async def _log_error(error: Exception) -> None:
-    _log.warning("NATS: %s", error)
+class _ConnectionErrors:
+    """Log of the errors of the connection to NATS, with each error once in a time without a connection."""
 
+    def __init__(self) -> None:
+        self._texts: set[str] = set()
 
-async def _publish(
-    connect: Callable[[], Awaitable[NatsConnection]], make_publisher: Callable[[NatsConnection], Publisher]
-) -> int:
-    """Publish until a signal arrives. Return the exit status: 1 if the NATS servers have refused the relay
-    for good."""
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    async def log(self, error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        if text not in self._texts:
+            _log.warning("NATS: %s", text)
+        self._texts.add(text)
 
-    async def publish() -> int:
-        connection = await connect()
-        _log.info("connected to %s", connection.connected_url and connection.connected_url.netloc)
-        publishing = asyncio.create_task(make_publisher(connection).run())
-        while not connection.is_closed:
-            await asyncio.wait([publishing], timeout=_RECONNECT_SECONDS)
-            if publishing.done():
-                publishing.result()
-        _log.error("the NATS servers have closed the connection for good; systemd starts the relay again")
-        return 1
-
-    if address := os.environ.get("NOTIFY_SOCKET"):
-        notify(address)
-    waiting = [asyncio.create_task(publish()), asyncio.create_task(ended.wait())]
-    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    return waiting[0].result() if waiting[0] in done else 0
+    async def forget(self) -> None:
+        """Log the next errors again, after a connection."""
+        _log.info("connected to NATS")
+        self._texts.clear()
 
 
 def main(words: Sequence[str] | None = None) -> int:

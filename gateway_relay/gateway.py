@@ -17,7 +17,7 @@ import msgspec
 
 from gateway_client.contexts import Context
 from gateway_client.errors import LoginRequired
-from gateway_client.gateway import EventFollower, RemoteGateway, request_token
+from gateway_client.gateway import RemoteGateway, read_events, request_token
 from gateway_contract.base.retry import repeat
 from gateway_contract.events import EVENTS as EVENT_KINDS
 from gateway_relay.messages import Reason, make_event
@@ -27,9 +27,9 @@ from gateway_relay.spool import EVENTS, Spool
 #: Id of an event that no core has: the stream then begins with a gap, which has the id of the newest event.
 _NO_EVENT = "none-0"
 _QUERY = {"events": ",".join(kind.stream_name for kind in EVENT_KINDS.values())}
-_MAX_PAUSE_SECONDS = 2
 _POLL_SECONDS = 2.0
-#: Seconds until the next attempt after the gateway has refused the user.
+#: Seconds until the next attempt after the gateway has refused the user. Each attempt is a record in the
+#: audit log of the gateway.
 _REFUSED_SECONDS = 60
 _SESSIONS_PER_PAGE = 500
 
@@ -45,7 +45,7 @@ class Credentials(msgspec.Struct, frozen=True):
     def renew(self, gateway: RemoteGateway) -> str:
         """Log in, and return the new token. Raises ClientError if the login fails, and OSError if the
         password cannot be read."""
-        password = self.password_file.read_text().removesuffix("\n")
+        password = self.password_file.read_text(errors="replace").removesuffix("\n")
         return request_token(RemoteGateway(gateway.context), self.username, password)
 
 
@@ -55,64 +55,48 @@ class Gateway:
     def __init__(
         self, context: Context, credentials: Credentials, spool: Spool, clock: Callable[[], float] = time.time
     ) -> None:
-        self._context = context
-        self._credentials = credentials
+        # Each for one thread at a time.
+        self._event_client, self._poll_client, self._list_client = (
+            RemoteGateway(context, credentials.renew) for _ in range(3)
+        )
         self._spool = spool
-        self._clock = clock
+        self._poller = RecordPoller(self._poll_client, spool, clock)
 
     def start(self) -> None:
         """Start the threads that read from the gateway until the process ends."""
-        for run in (self._follow_events, self._poll_records):
-            threading.Thread(target=run, daemon=True).start()
+        tasks = {
+            "follow the gateway's events": self._read_stream,
+            "read the gateway's commits, faults, health and audit records": self._poll,
+        }
+        for task, read in tasks.items():
+            threading.Thread(target=_repeat, args=(read, task), daemon=True).start()
 
     async def list_sessions(self) -> AsyncIterator[Sequence[Any]]:
-        """Yield all sessions, page by page. Raises ClientError if the gateway does not respond."""
-        gateway, cursor = self._connect(), None
+        """Yield all sessions, page by page. Raises ClientError if the gateway does not respond, and OSError
+        if the password cannot be read."""
+        cursor = None
         while True:
             query = {"limit": _SESSIONS_PER_PAGE, "cursor": cursor}
-            page = await asyncio.to_thread(gateway.get, "/subscribers", **query)
+            try:
+                page = await asyncio.to_thread(self._list_client.get, "/subscribers", **query)
+            except LoginRequired:
+                await asyncio.sleep(_REFUSED_SECONDS)
+                raise
             yield page["sessions"]
             cursor = page["next_cursor"]
             if cursor is None:
                 return
 
-    def _connect(self) -> RemoteGateway:
-        return RemoteGateway(self._context, self._credentials.renew)
-
-    def _follow_events(self) -> None:
-        self._repeat(self._read_stream, "follow the gateway's events")
-
-    def _poll_records(self) -> None:
-        poller = RecordPoller(self._connect(), self._spool, self._clock)
-
-        def poll() -> Iterator[None]:
-            while True:
-                poller.poll()
-                yield
-                time.sleep(_POLL_SECONDS)
-
-        self._repeat(poll, "read the gateway's commits, faults, health and audit records")
-
-    def _repeat(self, make: Callable[[], Iterator[None]], task: str) -> None:
-        def wait_after_refusal() -> Iterator[None]:
-            try:
-                yield from make()
-            except LoginRequired as error:
-                # Each attempt is a record in the audit log of the gateway.
-                _log.error("cannot %s, trying again in %d s: %s", task, _REFUSED_SECONDS, error)
-                time.sleep(_REFUSED_SECONDS)
-
-        for _ in repeat(wait_after_refusal, time.sleep, task, _log):
-            pass
-
     def _read_stream(self) -> Iterator[None]:
-        """Add events to the spool. Ends when the stream must be opened again after another event."""
+        """Add events to the spool. Ends when the stream must be opened again: the connection was lost, or
+        events after another one are needed."""
         known = self._spool.read_position(EVENTS)
-        follower = EventFollower(self._connect(), _QUERY, known or _NO_EVENT, _log.info, _MAX_PAUSE_SECONDS)
-        for event in follower.follow():
+        for event in read_events(self._event_client, _QUERY, known or _NO_EVENT):
+            if event is None:
+                # A heartbeat.
+                continue
             if event.name != "gap":
-                if not self._spool.add_events([make_event(event.id, event.name, event.data)]):
-                    _log.error("the spool is full: dropped all events in it, a snapshot will follow")
+                self._spool.add_event(make_event(event.id, event.name, event.data))
             elif known is None:
                 self._spool.add_snapshot(Reason.FIRST_CONTACT, event.id)
             else:
@@ -122,3 +106,25 @@ class Gateway:
                 return
             known = event.id
             yield
+
+    def _poll(self) -> Iterator[None]:
+        while True:
+            self._poller.poll()
+            yield
+            time.sleep(_POLL_SECONDS)
+
+
+def _repeat(read: Callable[[], Iterator[None]], task: str) -> None:
+    """Read without end, and log failures as "cannot" and the text `task`."""
+
+    def wait_after_refusal() -> Iterator[None]:
+        try:
+            yield from read()
+        except LoginRequired as error:
+            _log.error("cannot %s, trying again in %d s: %s", task, _REFUSED_SECONDS, error)
+            time.sleep(_REFUSED_SECONDS)
+
+    # Nobody would notice the end of the thread.
+    fault = f"cannot {task}, trying again, because of an unexpected error"
+    for _ in repeat(wait_after_refusal, time.sleep, task, _log, fault=fault):
+        pass

@@ -1,7 +1,8 @@
 """Messages of the relay. `SUBJECTS` lists their subjects, and docs/reference/relay.md describes their bodies.
 
-The id of a message depends only on its content, so a message that is published twice has the same id both
-times. JetStream drops the second one if both arrive within the stream's duplicate window.
+The id of a message depends only on its content and on a key of the relay, so a message that is published
+twice has the same id both times. JetStream drops the second one if both arrive within the stream's duplicate
+window.
 """
 
 import hashlib
@@ -66,6 +67,13 @@ def make_record(subject: str, record: Any, key: str | None = None) -> Message:
     """Create the message of a record. `key` identifies the record; without a key, its content does."""
     body = msgspec.json.encode(record)
     return Message(f"{subject}-{key or hashlib.blake2b(body, digest_size=12).hexdigest()}", subject, body)
+
+
+def make_published_id(gateway: str, id: str, key: bytes) -> str:
+    """Create the id that JetStream sees. JetStream compares the ids of all gateways in a stream. Without the
+    key, another gateway could send the id of a future message, and JetStream would drop that message."""
+    text = f"{gateway}-{id}"
+    return f"{text}-{hashlib.blake2b(text.encode(), digest_size=8, key=key).hexdigest()}"
 
 
 def make_part(

@@ -11,6 +11,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any, TypeAlias
 
@@ -19,14 +20,14 @@ from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 
 from gateway_client.errors import ClientError
-from gateway_relay.messages import EVENT_HEADER, ID_HEADER, Message, Snapshot, make_part
-from gateway_relay.spool import Spool
+from gateway_relay.messages import EVENT_HEADER, ID_HEADER, Message, Snapshot, make_part, make_published_id
+from gateway_relay.spool import Entry, Spool
 
 #: Messages that are on their way at a time, and seconds until they are sent again.
 _WINDOW, _ACKNOWLEDGE_SECONDS = 500, 5.0
 #: Seconds between two looks at the connection, and after a failure until the next attempt.
 _LOOK_SECONDS, _RETRY_SECONDS = 0.25, 0.5
-#: Bytes of the headers and the protocol, which count for the server's limit of a message.
+#: Bytes of the headers, which count for the server's limit of a message.
 _HEADER_BYTES = 1024
 
 #: Acknowledgement of a message.
@@ -54,13 +55,15 @@ class Publisher:
         self._jetstream: JetStreamContext = connection.jetstream()
         self._name = name
         self._list_sessions = list_sessions
+        self._key: bytes | None = None
         self._has_failed = False
 
     async def run(self) -> None:
-        """Publish the entries of the spool and those that are added. Never returns."""
+        """Publish the entries of the spool and those that are added. Return when the NATS server has closed
+        the connection for good."""
         loop, added = asyncio.get_running_loop(), asyncio.Event()
         self._spool.notify = lambda: loop.call_soon_threadsafe(added.set)
-        while True:
+        while not self._connection.is_closed:
             added.clear()
             try:
                 has_published = await self.publish_window()
@@ -74,7 +77,8 @@ class Publisher:
                 _log.info("publishing again")
                 self._has_failed = False
             if not has_published:
-                await added.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(added.wait(), _LOOK_SECONDS)
 
     async def publish_window(self) -> bool:
         """Publish the oldest entries. Return False if there are none. Raises an error of NATS or NotPublished
@@ -88,12 +92,27 @@ class Publisher:
             await self._publish_snapshot(first)
             self._spool.remove(entries[:1])
             return True
-        run = list(takewhile(lambda entry: isinstance(entry.content, Message), entries))
-        errors = await self._send([each.content for each in run if isinstance(each.content, Message)])
-        self._spool.remove([entry for entry, error in zip(run, errors, strict=True) if error is None])
+        window = [
+            (entry, entry.content)
+            for entry in takewhile(lambda entry: isinstance(entry.content, Message), entries)
+            if isinstance(entry.content, Message) and not self._drop_if_too_large(entry, entry.content)
+        ]
+        errors = await self._send([message for _, message in window])
+        published = [entry for (entry, _), error in zip(window, errors, strict=True) if error is None]
+        self._spool.remove(published)
         for error in filter(None, errors):
             raise error
         return True
+
+    def _drop_if_too_large(self, entry: Entry, message: Message) -> bool:
+        is_too_large = self._is_too_large(message)
+        if is_too_large:
+            _log.error("dropped %s, which is larger than max_payload of the NATS server", message.id)
+            self._spool.remove([entry])
+        return is_too_large
+
+    def _is_too_large(self, message: Message) -> bool:
+        return len(message.body) + _HEADER_BYTES > self._connection.max_payload
 
     async def _publish_snapshot(self, snapshot: Snapshot) -> None:
         attempt = secrets.token_hex(8)
@@ -112,19 +131,18 @@ class Publisher:
 
     async def _send(self, messages: Sequence[Message]) -> list[BaseException | None]:
         """Send messages, and wait for their acknowledgements. Return the error of each message, or None."""
-        if not self._connection.is_connected:
-            raise NotPublished("no connection to a NATS server")
-        limit = self._connection.max_payload - _HEADER_BYTES
-        futures = [await self._start(each) if len(each.body) <= limit else None for each in messages]
-        await self._wait_for_acknowledgements([future for future in futures if future is not None])
-        for message, future in zip(messages, futures, strict=True):
-            if future is None:
-                _log.error(
-                    "dropped the message %s: its %d bytes are more than the NATS server takes (max_payload)",
-                    message.id,
-                    len(message.body),
-                )
-        return [self._take_error(future) for future in futures]
+        if self._key is None:
+            self._key = self._spool.read_key()
+        futures: list[Future] = []
+        try:
+            for message in messages:
+                futures += [await self._start(message, self._key)]
+            await self._wait_for_acknowledgements(futures)
+            return [self._find_error(future) for future in futures]
+        finally:
+            # nats-py keeps a future without an acknowledgement until it has ended.
+            for future in futures:
+                future.cancel()
 
     async def _wait_for_acknowledgements(self, futures: Collection[Future]) -> None:
         """Wait until all futures are done, the time is over, or the connection was lost: the
@@ -136,22 +154,23 @@ class Publisher:
             if not self._connection.is_connected or self._connection.stats["reconnects"] != reconnects:
                 return
 
-    async def _start(self, message: Message) -> Future:
-        headers = {ID_HEADER: f"{self._name}-{message.id}"}
+    async def _start(self, message: Message, key: bytes) -> Future:
+        if not self._connection.is_connected:
+            raise NotPublished("no connection to a NATS server")
+        if self._is_too_large(message):
+            raise NotPublished(
+                f"{message.id} is larger than max_payload of the NATS server: raise max_payload"
+            )
+        headers = {ID_HEADER: make_published_id(self._name, message.id, key)}
         if message.event is not None:
             headers[EVENT_HEADER] = message.event
         return await self._jetstream.publish_async(
             f"gw.{self._name}.{message.subject}", message.body, headers=headers
         )
 
-    def _take_error(self, future: Future | None) -> BaseException | None:
-        if future is None:
-            return None
-        if not future.done():
-            # nats-py forgets a future that has ended, and takes no late acknowledgement for it.
-            future.cancel()
-            return NotPublished(
-                "no acknowledgement from JetStream; check the stream, and the permissions for "
-                f"gw.{self._name}.>"
-            )
-        return future.exception()
+    def _find_error(self, future: Future) -> BaseException | None:
+        if future.done():
+            return future.exception()
+        return NotPublished(
+            f"no acknowledgement from JetStream: check the stream, and the permissions for gw.{self._name}.>"
+        )

@@ -35,14 +35,14 @@ class RecordPoller:
         self._gateway = gateway
         self._spool = spool
         self._clock = clock
-        #: None until the gateway has said the role of the user.
-        self._is_admin: bool | None = None
+        #: Role of the user at the last poll.
+        self._role: str | None = None
 
     def poll(self) -> None:
         """Add the records that are new since the last poll. While the spool is half full, the records wait at
         the gateway. Raises ClientError if the gateway does not respond, and OSError or sqlite3.Error if the
         spool cannot be used."""
-        if self._spool.is_half_full:
+        if self._spool.is_half_full():
             return
         self._poll_commits()
         self._poll_state("health", "/system/health/detail", _list_states)
@@ -88,11 +88,13 @@ class RecordPoller:
             self._spool.add([message], subject, summary)
 
     def _can_read_audit_log(self) -> bool:
-        if self._is_admin is None:
-            self._is_admin = self._gateway.get("/auth/token")["user"]["role"] == "admin"
-            if not self._is_admin:
-                _log.info("audit records are not published, because the user is not an admin")
-        return self._is_admin
+        role = self._gateway.get("/auth/token")["user"]["role"]
+        is_admin = bool(role == "admin")
+        if role != self._role:
+            self._role = role
+            published = "published" if is_admin else "not published"
+            _log.info("the user has the role %s: audit records are %s", role, published)
+        return is_admin
 
     def _poll_audit_records(self) -> None:
         known = self._spool.read_position("audit")

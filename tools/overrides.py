@@ -95,7 +95,11 @@ def _list_members(body: ast.ClassDef) -> dict[str, int]:
         match node:
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
                 lines[name] = 0
-            case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]) if node in body.body:
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.Assign(targets=[ast.Name(id=name)])
+            ) if node in body.body:
                 lines[name] = node.lineno
             case ast.AnnAssign(target=ast.Name(id=name), value=value) if node in body.body:
                 lines[name] = node.lineno if value else 0
