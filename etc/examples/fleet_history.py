@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import re
 import sqlite3
 import ssl
@@ -140,6 +141,8 @@ class History:
         self.commit()
         rows = self.execute("SELECT name, state FROM gateway").fetchall()
         self.gateways = {name: Gateway(**json.loads(state)) for name, state in rows}
+        self.stream: str
+        self.position: int
         self.stream, self.position = self.execute("SELECT stream, sequence FROM place").fetchone() or ("", 0)
 
     def open_stream(self, created: str) -> None:
@@ -233,7 +236,7 @@ async def follow(jetstream: JetStreamContext, options: argparse.Namespace) -> No
         try:
             await read(jetstream, options.consumer, history)
         except (nats.errors.Error, TimeoutError) as error:
-            log.warning("cannot read from NATS, trying again: %s", error)
+            log.warning("cannot read from NATS, trying again: %r", error)
             await asyncio.sleep(1)
 
 
@@ -258,7 +261,7 @@ async def read(jetstream: JetStreamContext, name: str, history: History) -> None
     while True:
         try:
             messages = await subscription.fetch(BATCH_MESSAGES, timeout=BATCH_SECONDS)
-        except nats.errors.TimeoutError:
+        except TimeoutError:
             continue
         numbers = [message.metadata.sequence.consumer for message in messages]
         if numbers != list(range(delivered + 1, delivered + 1 + len(messages))):
@@ -318,6 +321,7 @@ async def run(options: argparse.Namespace) -> None:
         tls=ssl.create_default_context(cafile=options.ca) if options.ca else None,
         nkeys_seed=options.nkey,
         user_credentials=options.credentials,
+        inbox_prefix="_INBOX.history",
         max_reconnect_attempts=-1,
         reconnect_time_wait=1,
         error_cb=log_error,
@@ -349,7 +353,10 @@ def main() -> int:
     asking.add_argument("--at", type=parse_time, metavar="TIME", help="ISO 8601, or epoch seconds")
     for command in (following, asking):
         command.add_argument(
-            "--database", default="fleet.sqlite", metavar="URL", help="path, or postgresql://USER@HOST/NAME"
+            *("--database", "-d"),
+            metavar="URL",
+            help="path, or postgresql://USER@HOST/NAME",
+            default=os.environ.get("FLEET_DATABASE", "fleet.sqlite"),
         )
     options = parser.parse_args()
     logging.basicConfig(format="%(levelname)s %(message)s")

@@ -3,44 +3,39 @@
 The starter runs the core daemon and the API, restarts each of them when it ends, and stops both at a signal.
 Their files stay in a folder between runs."""
 
-import ctypes
 import fcntl
 import json
+import math
 import os
 import secrets
 import shlex
-import signal
-import socket
 import ssl
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import TypeAlias
 
 import click
 
 from gateway_api.cli import certificates
+from gateway_api.cli.starter import (
+    CannotRun,
+    Program,
+    Starter,
+    Stopped,
+    block_stop_signals,
+    require_free_port,
+)
 from gateway_contract import program
 from gateway_contract.base import durable
 from gateway_contract.base.errors import GatewayApiError
-from gateway_contract.base.process import wait_for_signal
 from gateway_contract.passwords import hash_password
 
-_Process: TypeAlias = "subprocess.Popen[bytes]"
-
 _FACTORY_FILE = Path(__file__).parents[2] / "etc" / "factory.json"
-_START_SECONDS = 60.0
 #: Time for each of the two programs to end after Ctrl-C, in seconds. Then the program is killed.
 _STOP_SECONDS = 2.5
-_RESTART_PAUSE_SECONDS = 1.0
-_PR_SET_PDEATHSIG = 1
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _GREETING = """
 The gateway API is running, with simulated subscribers. Ctrl-C stops it.
@@ -69,19 +64,13 @@ Browsers warn of the self-signed certificate.
 _CURL = 'curl -s --cacert "$GATEWAY_CA" -H "Authorization: Bearer $TOKEN" "$GATEWAY_URL/api/v1'
 
 
-class CannotRun(GatewayApiError):
-    """Error of `make run`: the gateway cannot run. The text is the reason, in one sentence."""
-
-
-class Stopped(GatewayApiError):
-    """A signal to stop, before the gateway runs."""
-
-
 class RunFolder:
-    """Folder `STATE` of `make run`, with the files of the gateway."""
+    """Folder `STATE` of `make run`, with the files of the gateway. `hostname` is the name of a new
+    gateway."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hostname: str = "bng1") -> None:
         self.folder = folder
+        self._hostname = hostname
         self.certificate = folder / "certificate.pem"
         self.key = folder / "key.pem"
         self.configuration = folder / "configuration"
@@ -122,6 +111,7 @@ class RunFolder:
             durable.replace(self._passwords, json.dumps(passwords).encode())
         if not _has_content(self.factory):
             document = json.loads(_FACTORY_FILE.read_text())
+            document["system"]["hostname"] = self._hostname
             document["radius"]["secret"] = secrets.token_urlsafe(16)
             document["api"]["users"] = [
                 {"username": user, "password_hash": hash_password(password), "role": user}
@@ -154,11 +144,12 @@ class RunFolder:
 @click.option("--sessions", envvar="SESSIONS", type=click.IntRange(0, 200_000), default=200)
 @click.option("--arrivals", envvar="ARRIVALS", type=float, default=0.5, help="per second, at the mean")
 @click.option("--workers", envvar="WORKERS", type=click.IntRange(1, 64), default=2)
+@click.option("--number", type=click.IntRange(0, 31), default=0, help="of this gateway among several")
 @click.option("--state", envvar="STATE", type=click.Path(path_type=Path, resolve_path=True), default=".run")
-def run(port: int, sessions: int, arrivals: float, workers: int, state: Path) -> None:
+def run(port: int, sessions: int, arrivals: float, workers: int, number: int, state: Path) -> None:
     """Run the gateway API with simulated subscribers until a signal."""
-    folder, url = RunFolder(state), f"https://localhost:{port}"
-    _require_free_port(port)
+    folder, url = RunFolder(state, f"bng{number or 1}"), f"https://localhost:{port}"
+    require_free_port(port, "PORT")
     folder.prepare()
     output = None
     if sys.stdout.isatty():
@@ -166,22 +157,11 @@ def run(port: int, sessions: int, arrivals: float, workers: int, state: Path) ->
         durable.replace(folder.log, b"")
         output = folder.log.open("ab")
 
-    def start(command: list[str], environment: dict[str, str] | None = None) -> _Process:
-        return subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            # Ctrl-C reaches only the starter, which stops the API before its core.
-            start_new_session=True,
-            preexec_fn=_request_sigterm_at_parent_exit,
-        )
-
     core = [
         *(sys.executable, "-m", "gateway_core", "lab", "--socket", str(folder.core_socket)),
         *("--configuration", str(folder.configuration), "--factory", str(folder.factory)),
         *("--sessions", str(sessions), "--arrivals", str(arrivals)),
+        *("--number", str(number), "--seed", str(number or 1)),
     ]
     # The console script: gunicorn started as a module cannot replace itself later (USR2).
     api = [str(Path(sys.executable).parent / "gunicorn"), "--config", "python:gateway_api.serving.users"]
@@ -198,31 +178,28 @@ def run(port: int, sessions: int, arrivals: float, workers: int, state: Path) ->
         "SVC_API_SECRET": os.environ.get("SVC_API_SECRET") or folder.secret.read_text(),
     }
     programs = (
-        ("core daemon", partial(start, core), folder.core_socket.exists),
-        ("API", partial(start, api, api_environment), partial(_is_api_ready, port, folder.certificate)),
+        Program("core daemon", core, folder.core_socket.exists, output=output),
+        Program("API", api, partial(_is_api_ready, port, folder.certificate), api_environment, output),
     )
-    running: dict[str, _Process] = {}
+    starter = Starter(_STOP_SECONDS)
     try:
-        for name, start_program, is_ready in programs:
-            running[name] = start_program()
-            if not _wait_until_ready(is_ready, running.values()):
+        for each in programs:
+            starter.start(each)
+            if not starter.wait_until_ready(each):
                 where = "above" if output is None else f"in {folder.log}"
-                raise CannotRun(f"the {name} did not start; its output is {where}")
+                raise CannotRun(f"the {each.name} did not start; its output is {where}")
         folder.publish(url)
         # Without a terminal, the text has no password: it may go to a log.
         login = _LOGIN.format(password=folder.passwords["admin"], log=folder.log) if output else ""
         environment = shlex.quote(str(folder.environment))
         click.echo(_GREETING.format(url=url, login=login, environment=environment, curl=_CURL))
-        while not wait_for_signal(_STOP_SIGNALS, _RESTART_PAUSE_SECONDS):
-            for name, start_program, _ in programs:
-                if (status := running[name].poll()) is not None:
-                    click.echo(f"the {name} ended with {status}; starting it again", err=True)
-                    running[name] = start_program()
+        starter.watch(math.inf)
     except Stopped:
         return
     finally:
-        for process in reversed(running.values()):
-            _stop(process)
+        # The API before its core.
+        for each in reversed(programs):
+            starter.stop([each])
         # Scripts that find the file rely on a running API.
         folder.environment.unlink(missing_ok=True)
 
@@ -230,33 +207,6 @@ def run(port: int, sessions: int, arrivals: float, workers: int, state: Path) ->
 def _has_content(path: Path) -> bool:
     """Return True for a file that exists and is not empty: a file may be cut off by a power cut."""
     return path.exists() and path.stat().st_size > 0
-
-
-def _require_free_port(port: int) -> None:
-    try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise CannotRun(f"cannot listen on port {port}: {reason}; set PORT to another") from error
-
-
-def _request_sigterm_at_parent_exit() -> None:
-    """Make the kernel send SIGTERM to this process when the parent process ends. Unblock the signals that the
-    parent process has blocked."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _wait_until_ready(is_ready: Callable[[], bool], running: Iterable[_Process]) -> bool:
-    """Wait until `is_ready` returns True. Return False if a program in `running` ends, or after a minute.
-    Raises Stopped after a signal to stop."""
-    deadline = time.monotonic() + _START_SECONDS
-    while not is_ready():
-        if wait_for_signal(_STOP_SIGNALS, 0.1):
-            raise Stopped
-        if time.monotonic() > deadline or any(process.poll() is not None for process in running):
-            return False
-    return True
 
 
 def _is_api_ready(port: int, certificate: Path) -> bool:
@@ -270,21 +220,10 @@ def _is_api_ready(port: int, certificate: Path) -> bool:
             return False
 
 
-def _stop(process: _Process) -> None:
-    process.terminate()
-    try:
-        process.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def main() -> int:
     """Run the command, and return the exit status: 0 after a signal, 1 if the gateway could not run, or 2 if
     a variable has a wrong value."""
-    # The signals are blocked and waited for: a handler would interrupt any code, such as a lock of
-    # `subprocess`.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    block_stop_signals()
     try:
         return program.run(run, "make run")
     except (GatewayApiError, OSError) as error:

@@ -44,10 +44,15 @@ _SIGN_ON_FAILURES = ("rejected", "radius_timeout", "no_address", "session_limit"
 _MAX_LOCKED_OUT = 20
 
 
+#: Labs of different numbers, from 0 to MAX_LABS - 1, have different subscribers and addresses.
+MAX_LABS = 32
+_SUBSCRIBERS_PER_LAB = 200_000
+
+
 @dataclass(frozen=True)
 class Population:
-    """Settings of the lab's subscribers: sessions at the start, arrivals per second, seed, and whether
-    subscribers use their full rates.
+    """Settings of the lab's subscribers: sessions at the start, arrivals per second, seed, whether
+    subscribers use their full rates, and the number of the lab.
 
     The rate of departures is chosen so that the mean number of sessions equals the number at the start. In a
     lab that starts without sessions, subscribers stay for an hour on average, and the number of sessions
@@ -58,6 +63,7 @@ class Population:
     arrivals: float
     seed: int
     is_full_rate: bool = True
+    number: int = 0
 
     @property
     def departures_per_session(self) -> float:
@@ -128,7 +134,7 @@ class SubscriberGenerator:
         self._population = population
         self._subscribers = random.Random(population.seed)  # noqa: S311 - must be reproducible
         self._time_random = random.Random(f"{population.seed} times")  # noqa: S311 - must be reproducible
-        self._next_number = 0
+        self._next_number = population.number * _SUBSCRIBERS_PER_LAB
         self.configure(demux)
 
     def configure(self, demux: Demux) -> None:

@@ -21,6 +21,7 @@ from gateway_core.configuration.store import Unreadable, disk_step, read_json
 from gateway_core.gateways.lab.access import LabSession, ManagedVlan, VlanTable
 from gateway_core.gateways.lab.network import LOOPBACK_IFINDEX
 from gateway_core.gateways.lab.population import (
+    MAX_LABS,
     LockedOutSubscribers,
     Population,
     Subscriber,
@@ -40,15 +41,17 @@ _log = logging.getLogger(__name__)
 
 
 class AddressPool:
-    """Pool of the host addresses of a network that follow the gateway's address.
+    """Pool of the host addresses of a network that follow the gateway's address. Labs of different numbers
+    begin at different addresses.
 
     An address that was given back is assigned again only after all other free addresses, so that logs do not
     show two subscribers with the same address in a row.
     """
 
-    def __init__(self, network: IPv4Network, gateway: IPv4Address) -> None:
+    def __init__(self, network: IPv4Network, gateway: IPv4Address, number: int) -> None:
         self.gateway = str(gateway)
-        self._unused_hosts = iter(range(int(gateway) + 1, int(network.broadcast_address)))
+        hosts = range(int(gateway) + 1, int(network.broadcast_address))
+        self._unused_hosts = iter(hosts[len(hosts) // MAX_LABS * number :])
         self._returned_addresses: deque[str] = deque()
 
     def take(self, is_used: Callable[[str], bool]) -> str | None:
@@ -128,6 +131,7 @@ class World:
         rates: TemporaryRates,
     ) -> None:
         self.configuration = configuration
+        self._number = population.number
         self._rates = rates
         self._journal = journal
         #: Time until which all events have been simulated.
@@ -139,8 +143,8 @@ class World:
         self._locked_out = LockedOutSubscribers(population.seed)
         self._traffic_model = TrafficModel(is_full_rate=population.is_full_rate)
         self.compute_usage = self._traffic_model.compute_usage
-        self._public_pool = AddressPool(_PUBLIC_ADDRESSES, _PUBLIC_GATEWAY)
-        self._shared_pool = _make_shared_pool(configuration)
+        self._public_pool = AddressPool(_PUBLIC_ADDRESSES, _PUBLIC_GATEWAY, population.number)
+        self._shared_pool = _make_shared_pool(configuration, population.number)
         self._pool_of_session: dict[int, AddressPool] = {}
         self._unit_numbers = {"ppp": count(), "ipoe": count()}
         self._ids = count(1)
@@ -206,7 +210,7 @@ class World:
         simulated yet are postponed. Otherwise the events could end sessions that the impact of the commit did
         not count."""
         if configuration.cgnat.source_range != self.configuration.cgnat.source_range:
-            self._shared_pool = _make_shared_pool(configuration)
+            self._shared_pool = _make_shared_pool(configuration, self._number)
         self.configuration = configuration
         for vlan in self._find_vlans_on_removed_trunks(configuration):
             self.disconnect(self.sessions.find_on_access_interface(vlan.access_vlan.name), now)
@@ -324,5 +328,5 @@ class World:
                 self.ifindex_of[name] = next(self._ifindexes)
 
 
-def _make_shared_pool(configuration: Configuration) -> AddressPool:
-    return AddressPool(configuration.cgnat.source_range, configuration.cgnat.subscriber_gateway)
+def _make_shared_pool(configuration: Configuration, number: int) -> AddressPool:
+    return AddressPool(configuration.cgnat.source_range, configuration.cgnat.subscriber_gateway, number)

@@ -126,7 +126,7 @@ def test_a_lab_that_is_behind_releases_the_lock_between_its_steps(lab: Callable[
 
 
 def test_a_pool_gives_each_free_host_once_and_returned_addresses_last() -> None:
-    pool = AddressPool(IPv4Network("192.0.2.0/29"), IPv4Address("192.0.2.1"))
+    pool = AddressPool(IPv4Network("192.0.2.0/29"), IPv4Address("192.0.2.1"), 0)
     in_use = {"192.0.2.3"}
     assert pool.gateway == "192.0.2.1"
     assert [pool.take(in_use.__contains__) for _ in range(2)] == ["192.0.2.2", "192.0.2.4"]

@@ -1,0 +1,84 @@
+"""`make fleet` as a person meets it: what it prints, and what it leaves behind."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.stack import descendants, free_port, make_state, wait_for
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def make_fleet(state: Path, gateways: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """`make fleet` in a process group of its own, as a terminal would have it, once all gateways respond."""
+    for number in range(gateways):
+        make_state(state / f"bng{number + 1}")
+    variables = {"STATE": state, "PORT": free_port(), "NATS_PORT": free_port(), "GATEWAYS": gateways}
+    variables |= {"SESSIONS": 20, "ARRIVALS": 0}
+    with state.with_suffix(".log").open("wb") as output:
+        process = subprocess.Popen(
+            ["make", "-C", ROOT, "--no-print-directory", "fleet"],
+            env=os.environ | {name: str(value) for name, value in variables.items()},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def is_ready() -> bool:
+        assert process.poll() is None, printed(state)
+        return (state / "environment").exists()
+
+    try:
+        wait_for("make fleet to answer", is_ready)
+        yield process
+    finally:
+        interrupt(process)
+
+
+def printed(state: Path) -> str:
+    return state.with_suffix(".log").read_text()
+
+
+def interrupt(process: "subprocess.Popen[bytes]") -> None:
+    """Ctrl-C: the whole group gets the signal."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(60)
+
+
+def paste(lines: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["bash", "-eu", "-o", "pipefail"],
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_printed_lines_work_when_pasted_and_ctrl_c_stops_everything(tmp_path: Path) -> None:
+    state = tmp_path / "fleet"
+    with make_fleet(state, 2) as process:
+        wait_for("the greeting", lambda: "fleet_history.py who" in printed(state))
+        lines = printed(state).partition("In another shell:")[2]
+        # The relays send the sessions as soon as they are connected.
+        wait_for("the history", lambda: paste(lines).returncode == 0)
+        shown = paste(lines).stdout
+        # The address is that of a session of the last gateway.
+        assert [line.split()[0] for line in shown.splitlines()].count("bng2") == 3, shown
+        assert "subscriber400" in shown
+        started = descendants(process.pid)
+        # make, the server, the history, and of each gateway the starter, core, arbiter, worker and relay.
+        assert len(started) >= 13
+        (relay,) = (pid for pid in started if b"relay-bng2" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(relay, signal.SIGKILL)
+        wait_for("the relay", lambda: "the relay-bng2 ended with -9; starting it again" in printed(state))
+        started = descendants(process.pid)
+        interrupt(process)
+        assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+        assert not (state / "environment").exists()
