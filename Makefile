@@ -169,6 +169,8 @@ lock: $(INSTALLED)
 	  $(PIN) --output-file - requirements/docs.in; } > $(VENV)/docs.lock
 	{ echo '# Every package that lists the contents of a release, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
 	  $(PIN) --output-file - requirements/release.in; } > $(VENV)/release.lock
+	{ echo '# Every package that checks and runs the Ansible collection, in an environment of its own, pinned and hashed: `make lock` writes it.'; \
+	  $(PIN) --output-file - requirements/ansible.in; } > $(VENV)/ansible.lock
 	mv $(VENV)/run.lock requirements/run.lock
 	sed -i "s/^LOCKED_ON = .*/LOCKED_ON = \"$$(date --utc +%F)\"/" gateway_api/base/dependencies.py
 	mv $(VENV)/relay.lock requirements/relay.lock
@@ -177,6 +179,7 @@ lock: $(INSTALLED)
 	mv $(VENV)/bench.lock requirements/bench.lock
 	mv $(VENV)/docs.lock requirements/docs.lock
 	mv $(VENV)/release.lock requirements/release.lock
+	mv $(VENV)/ansible.lock requirements/ansible.lock
 
 install:
 	DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) PYTHON=$(SYSTEM_PYTHON) packaging/install
