@@ -335,14 +335,11 @@ def get_context(ctx: click.Context) -> Context:
     return ContextsFile(os.environ).read().choose(get_shared_option(ctx, "context"), os.environ)
 
 
-def create_gateway(
-    ctx: click.Context, context: Context, renew: Renewal | None = None, **options: Any
-) -> RemoteGateway:
+def create_gateway(ctx: click.Context, context: Context, renew: Renewal | None = None) -> RemoteGateway:
     """Return a client of the gateway of a context. `renew` returns a new token when the token has expired.
-    `options` are arguments of RemoteGateway. Error messages name the options of the command instead of the
-    fields of the API."""
+    Error messages name the options of the command instead of the fields of the API."""
     command = cast(CliCommand, ctx.command)
-    return RemoteGateway(context, renew, describe_problem=command.describe_problem, **options)
+    return RemoteGateway(context, renew, describe_problem=command.describe_problem)
 
 
 def get_gateway(ctx: click.Context) -> RemoteGateway:
@@ -382,7 +379,7 @@ def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
         raise CommandError(ExitStatus.USAGE, "there is no context yet: gatewayctl login makes one")
     label = get_shared_option(ctx, "on")
     chosen = contexts.find_labelled(label) if label else contexts.by_name.values()
-    return [create_gateway(ctx, context, timeout=get_deadline(ctx)) for context in chosen]
+    return [create_gateway(ctx, context) for context in chosen]
 
 
 Function = Callable[..., Result | None]
@@ -512,8 +509,7 @@ def _show_each(results: Sequence[ContextResult], errors: Sequence[_ContextError]
         print_errors(dict.fromkeys(error.lines[0] for _, error in misses))
         for name, error in misses:
             print_errors(error.lines[1:], name)
-    else:
-        show_all(results, format)
+    show_all(results, format)
     failed_count = len(failures) + sum(each.result.status is not ExitStatus.SUCCESS for each in results)
     if failed_count:
         raise click.exceptions.Exit(get_status_of_many(failed_count))

@@ -409,7 +409,7 @@ def show_all(results: Sequence[ContextResult], format: Format) -> None:
     tables = [each for each in results if not isinstance(each.result, Report)]
     if tables:
         _show_table(arrange_table(combine_results(tables), format, terminal.get_width()))
-    else:
+    elif results:
         _require_no_columns(format)
     for context, result in results:
         if isinstance(result, Report):

@@ -147,6 +147,10 @@ def test_a_gateway_without_a_match_is_an_error_only_if_no_gateway_has_one(
             assert (ended.status, ended.out) == (NOTHING_FOUND, "")
             # Once, not for each gateway.
             assert re.fullmatch("gatewayctl: no session .*\n", ended.err)
+        command = ("--all", "subscribers", "find", unknown)
+        # A program gets an empty list, and chosen columns are no error.
+        assert many.run(*command, "-o", "json").out == "[]\n"
+        assert many.run(*command, "--columns", "id").status == NOTHING_FOUND
         many.has("", "away", url=NOBODY_ANSWERS)
         ended = many.run("--all", "subscribers", "find", "nobody has this")
     assert ended.status == ONE_FAILED
