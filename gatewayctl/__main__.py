@@ -30,7 +30,7 @@ _SECTIONS = {
     "Login": ("login", "logout", "contexts"),
     "Subscribers": ("subscribers", "jobs", "events"),
     "Network": (*("interfaces", "vlans", "qos", "routes", "bgp", "cgnat", "demux", "faults"), "traffic"),
-    "Configuration": ("config", "users", "backup", "restore"),
+    "Configuration": ("config", "rollout", "drift", "users", "backup", "restore"),
     "Operation": ("status", "health", "version", "audit", "webhooks", "rescue", "completion"),
 }
 
@@ -51,6 +51,8 @@ def _load_command(name: str) -> click.Command:
             from gatewayctl.commands import traffic as module
         case "config" | "backup" | "restore":
             from gatewayctl.commands import configuration as module
+        case "rollout" | "drift":
+            from gatewayctl.commands import rollout as module
         case "users":
             from gatewayctl.commands import users as module
         case "status" | "health" | "version":

@@ -78,6 +78,10 @@ USAGES: Mapping[str, tuple[Usage, ...]] = {
     "contexts label": (Usage("NAME", "", required="--add --remove"),),
     "config show": (Usage(None, "PATH"), Usage("--candidate", "PATH"), Usage("--revision", "PATH")),
     "config compare": (Usage(None, "FROM TO"), Usage("--revision", "")),
+    "rollout": (
+        Usage("FILE", "--canary --wave --probe --confirm-within --state --dry-run --yes"),
+        Usage("--resume", "--yes"),
+    ),
     "qos": (Usage(None, _LIST_OPTIONS), Usage("--profiles", "")),
     "cgnat": (Usage(None, _LIST_OPTIONS), Usage("--stats", "")),
     "demux": (Usage(None, _LIST_OPTIONS), Usage("--config", "")),
@@ -87,6 +91,7 @@ USAGES: Mapping[str, tuple[Usage, ...]] = {
 EXCLUSIVE_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "": (("--context", "--all"), ("--context", "--on"), ("--all", "--on")),
     "subscribers rate": (("--for", "--until"),),
+    "rollout": (("--resume", "--all"), ("--resume", "--on")),
     # An event id belongs to one gateway.
     "events": (("--after", "--all"), ("--after", "--on")),
 }

@@ -326,7 +326,7 @@ def edit(gateway: RemoteGateway, file: Any) -> Report:
     if text is None:
         return Report("nothing was changed", {"changes": 0})
     try:
-        candidate.replace(_parse_configuration(text))
+        candidate.replace(parse_configuration(text))
     except BaseException:
         if file is None:
             _store_text(text)
@@ -368,7 +368,7 @@ def _has_levels(document: Any, count: int) -> bool:
     return is_inner and (count == 0 or any(_has_levels(each, count - 1) for each in inner))
 
 
-def _parse_configuration(text: str | bytes) -> Record:
+def parse_configuration(text: str | bytes) -> Record:
     """Return a configuration from a JSON text. Raises CommandError if the text is not a configuration."""
     try:
         document = _parse_json(text)

@@ -33,6 +33,7 @@ NEEDS: dict[tuple[str, str | None], str] = {
     ("config edit", None): "--file candidate.json",
     ("config commit", None): "--yes",
     ("config discard", None): "--yes",
+    ("drift", None): "--against candidate.json",
     ("login", None): "--url URL --ca certificate.pem --user alice --password-file password",
     ("contexts label", "NAME"): "second --add west",
     ("restore", None): "backup.json --yes --discard",
@@ -45,6 +46,7 @@ NEEDS: dict[tuple[str, str | None], str] = {
 #: As NEEDS, where an option needs something else, or would change nothing beside it.
 OF_OPTION = {
     ("subscribers rate", "--file", "--skip-bad"): "--file bad.csv --yes",
+    ("drift", None, "--against"): "",
     ("login", None, "--if-needed"): "",
     ("login", None, "--url"): "--ca certificate.pem --user alice --password-file password",
     ("login", None, "--ca"): "--url URL --user alice --password-file password",
@@ -66,7 +68,7 @@ VALUES = {
     "--sort": "-name", "--file": "other.csv", "--secrets": "secrets.json", "--output": "json",
     "--context": "second", "--url": "https://localhost:1", "--ca": "nowhere.pem", "--password-file": "other",
     "--secret-file": "password", "--event": "session.up", "--comment": "why", "--role": "operator",
-    "--on": "west", "--label": "west", "--remove": "west",
+    "--against": "backup.json", "--on": "west", "--label": "west", "--remove": "west",
 }  # fmt: skip
 FILES = {
     "rates.csv": "username,down,up\nnobody,9mbit,9mbit\nNAME,9mbit,9mbit\n",
@@ -83,6 +85,9 @@ FILES = {
 ELSEWHERE = {
     *(("events", name) for name in ("--failed-sign-ons", "--user", "--trunk", "--output")),
     ("restore", "--dry-run"),
+    # A rollout needs several gateways.
+    *(("rollout", name) for name in ("--canary", "--wave", "--probe", "--confirm-within", "--state")),
+    *(("rollout", name) for name in ("--resume", "--dry-run", "--yes", "--all", "--on", "--output")),
     ("subscribers watch", "--output"),
 }
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from gatewayctl import terminal
 from gatewayctl.__main__ import main
-from tests.support.stack import Api, wait_for
+from tests.support.stack import PATIENCE, Api, wait_for
 
 CHECK = str(Path(__file__).parents[2] / "etc" / "examples" / "check_gateway")
 GATEWAYCTL = str(Path(sys.executable).parent / "gatewayctl")
@@ -166,6 +166,7 @@ class Running:
             self._process = subprocess.Popen(
                 command,
                 env=environment,
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -184,7 +185,10 @@ class Running:
         wait_for(text, lambda: (self.out + self.err).count(text) >= number, 20)
 
     def wait(self) -> int:
-        return self._process.wait(60)
+        return self._process.wait(PATIENCE)
+
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
