@@ -225,7 +225,7 @@ class _ConnectionErrors:
     async def log(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
         if text not in self._texts:
-            _log.warning("NATS: %s", text)
+            _log.warning("connection to NATS: %s; messages wait in the spool", text)
         self._texts.add(text)
 
     async def forget(self) -> None:
