@@ -25,6 +25,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -62,7 +63,7 @@ ADD_STARTED = """INSERT INTO session
 END = """UPDATE session SET ended_at = :at, ended_after = NULL, ended_before = NULL, reason = :reason,
     bytes_in = :bytes_in, bytes_out = :bytes_out
     WHERE gateway = :gateway AND id = :id AND started_at = (SELECT min(started_at) FROM session
-        WHERE gateway = :gateway AND boot = :boot AND id = :id AND ended_at IS NULL
+        WHERE gateway = :gateway AND id = :id AND ended_at IS NULL
         AND started_at >= :at - :duration_seconds)"""
 # Without an address: the start was before this program read the stream.
 ADD_ENDED = """INSERT INTO session (gateway, boot, id, started_at, username, mac_address, access_interface,
@@ -316,10 +317,12 @@ async def log_error(error: Exception) -> None:
 
 
 async def run(options: argparse.Namespace) -> None:
+    has_tls = all(url.startswith("tls://") for url in options.nats)
     connection = await nats.connect(
         options.nats,
-        tls=ssl.create_default_context(cafile=options.ca) if options.ca else None,
-        nkeys_seed=options.nkey,
+        tls=ssl.create_default_context(cafile=options.ca) if has_tls else None,
+        tls_handshake_first=has_tls,
+        nkeys_seed_str=Path(options.nkey).read_text().strip() if options.nkey else None,
         user_credentials=options.credentials,
         inbox_prefix="_INBOX.history",
         max_reconnect_attempts=-1,
