@@ -286,7 +286,7 @@ class Rollout:
             member.staged_etag = self._edit(member)
         except ClientError as error:
             if isinstance(error, NoResponse):
-                self._discard_own_change(member)
+                self._discard_own_change(member, may_arrive=True)
             self._advance(member, Step.PLANNED)
             raise
         try:
@@ -301,18 +301,23 @@ class Rollout:
             raise CommandError(ExitStatus.REFUSED, reason)
         member.difference = difference
 
-    def _discard_own_change(self, member: Member) -> tuple[Record, str | None]:
-        """Discard the change of an interrupted plan from the candidate of a gateway. Return the comparison by
-        the gateway and its ETag. Raises ClientError if a request fails."""
+    def _discard_own_change(self, member: Member, *, may_arrive: bool = False) -> tuple[Record, str | None]:
+        """Discard the change of an interrupted plan from the candidate of a gateway. With `may_arrive`, the
+        edit may still be under way: wait for it as long as a request may take. Return the comparison by the
+        gateway and its ETag. Raises ClientError if a request fails."""
         end = time.time() + self._request_seconds
         while True:
             try:
                 difference, etag = self._gateways[member.name].request(
                     "GET", f"{_CONFIGURATION_PATH}/compare"
                 )
-                if not difference["diff"] or not self._is_own_change(member, difference["diff"]):
+                if difference["diff"] and self._is_own_change(member, difference["diff"]):
+                    self._discard(member, etag)
+                    may_arrive = False
+                elif not may_arrive or difference["diff"] or time.time() > end:
                     return difference, etag
-                self._discard(member, etag)
+                else:
+                    self._sleep(_POLL_SECONDS)
             except NoResponse:
                 if member.step is not Step.PLANNING or time.time() > end:
                     raise
@@ -483,12 +488,16 @@ class Rollout:
         """Wait until a gateway has returned to the former configuration, and return what it runs. Raises
         NoResponse if the gateway cannot be reached, and CommandError if it has not returned in time."""
         end = max(member.returns_at + _RETURN_SECONDS, time.time() + self._request_seconds)
-        while (running := self._resolve(member, end)) is _Running.WAITING:
-            if time.time() > end:
+        while True:
+            running, is_over = self._resolve(member, end), time.time() > end
+            # An edit without a response may still be under way, and must not stay in the candidate.
+            is_final = member.step is not Step.STAGING or running is _Running.OTHER
+            if running is not _Running.WAITING and (is_final or is_over):
+                return running
+            if is_over:
                 reason = f"the commit still waits for its confirmation, although {_describe_return(member)}"
                 raise CommandError(ExitStatus.REFUSED, reason)
             self._sleep(_POLL_SECONDS)
-        return running
 
     def _resolve(self, member: Member, end: float) -> _Running:
         """Return what a gateway runs, after discarding the change of the rollout from its candidate. `end` is

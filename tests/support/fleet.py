@@ -201,24 +201,27 @@ def running_fleet(folder: Path, count: int, sessions: int = 20, **settings: str)
 
 class Outcome(NamedTuple):
     """What a fleet runs: the number of gateways with the former value, with the new value, and with a commit
-    that waits for its confirmation. `strays` are gateways with another value, or with a staged change of the
-    rollout."""
+    that waits for its confirmation. `staged` are the gateways with a staged change of the rollout, and
+    `strays` those with another value."""
 
     former: int
     new: int
     waiting: int
+    staged: list[str]
     strays: list[str]
 
 
 def read_outcome(fleet: Fleet, former: dict[str, str], new: str) -> Outcome:
     """Read what a fleet runs. `former` are the values before the change, by the names of the gateways."""
     counts = {"former": 0, "new": 0, "waiting": 0}
-    strays = []
+    staged, strays = [], []
     for site in fleet.sites:
         site.wait_until_well()
         difference, value = site.difference, site.value
         counts["waiting"] += difference["confirm_deadline"] is not None
         counts["new" if value == new else "former"] += 1
-        if value not in (former[site.name], new) or f'"{new}"' in difference["diff"]:
+        if f'"{new}"' in difference["diff"] and value != new:
+            staged.append(site.name)
+        if value not in (former[site.name], new):
             strays.append(site.name)
-    return Outcome(**counts, strays=strays)
+    return Outcome(**counts, staged=staged, strays=strays)

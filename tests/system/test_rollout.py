@@ -86,7 +86,8 @@ def test_a_plan_changes_nothing(fleet: Fleet) -> None:
         USAGE,
         "gatewayctl: no terminal for the confirmation: use --yes",
     )
-    assert read_outcome(fleet, dict.fromkeys(("gw01", "gw02", "gw03"), before[0]), "42mbit").former == 3
+    former = dict(zip(("gw01", "gw02", "gw03"), before, strict=True))
+    assert read_outcome(fleet, former, "42mbit") == (3, 0, 0, [], [])
     assert state_files(fleet) == []
 
 
@@ -110,7 +111,7 @@ def test_a_failed_probe_stops_the_rollout_and_the_wave_returns(fleet: Fleet) -> 
     assert ended.status == 12
     assert results(ended) == {"gw01": "confirmed", "gw02": "returned", "gw03": "returned"}
     assert "gw03: the probe failed with the status 1\ngatewayctl: gw03: no route to gw03" in ended.err
-    assert read_outcome(fleet, former, "44mbit") == (2, 1, 0, [])
+    assert read_outcome(fleet, former, "44mbit") == (2, 1, 0, [], [])
     assert state_files(fleet) == []
 
 
