@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import msgspec
 
 from gateway_client.contexts import Context
 from gateway_client.errors import LoginRequired
-from gateway_client.gateway import RemoteGateway, read_events, request_token
+from gateway_client.gateway import Event, RemoteGateway, read_events, request_token
 from gateway_contract.base.retry import repeat
 from gateway_contract.events import EVENTS as EVENT_KINDS
 from gateway_relay.messages import Reason, make_event
@@ -91,27 +91,33 @@ class Gateway:
         """Add events to the spool. Ends when the stream must be opened again: the connection was lost, or
         events after another one are needed."""
         known = self._spool.read_position(EVENTS)
-        for event in read_events(self._event_client, _QUERY, known or _NO_EVENT):
-            if event is None:
-                # A heartbeat.
-                continue
-            if event.name != "gap":
-                self._spool.add_event(make_event(event.id, event.name, event.data))
-            elif known is None:
-                self._spool.add_snapshot(Reason.FIRST_CONTACT, event.id)
-            else:
-                # The oldest event that the core still has, and not the newest: the fewer are lost.
-                boot, _, oldest = str(event.data["oldest"]).rpartition("-")
-                self._spool.add_snapshot(Reason.GAP, f"{boot}-{int(oldest) - 1}")
-                return
-            known = event.id
-            yield
+        return add_events(self._spool, read_events(self._event_client, _QUERY, known or _NO_EVENT))
 
     def _poll(self) -> Iterator[None]:
         while True:
             self._poller.poll()
             yield
             time.sleep(_POLL_SECONDS)
+
+
+def add_events(spool: Spool, events: Iterable[Event | None]) -> Iterator[None]:
+    """Add the events of a stream to the spool, and yield after each one. The stream begins after the spool's
+    last event; None is a heartbeat. Ends when the stream must be opened again after another event."""
+    known = spool.read_position(EVENTS)
+    for event in events:
+        if event is None:
+            continue
+        if event.name != "gap":
+            spool.add_event(make_event(event.id, event.name, event.data))
+        elif known is None:
+            spool.add_snapshot(Reason.FIRST_CONTACT, event.id)
+        else:
+            # The oldest event that the core still has, and not the newest: the fewer are lost.
+            boot, _, oldest = str(event.data["oldest"]).rpartition("-")
+            spool.add_snapshot(Reason.GAP, f"{boot}-{int(oldest) - 1}")
+            return
+        known = event.id
+        yield
 
 
 def _repeat(read: Callable[[], Iterator[None]], task: str) -> None:

@@ -23,8 +23,11 @@ from gateway_client.errors import ClientError
 from gateway_relay.messages import EVENT_HEADER, ID_HEADER, Message, Snapshot, make_part, make_published_id
 from gateway_relay.spool import Entry, Spool
 
-#: Messages that are on their way at a time, and seconds until they are sent again.
-_WINDOW, _ACKNOWLEDGE_SECONDS = 500, 5.0
+#: Messages that are on their way at a time.
+_WINDOW = 500
+#: Seconds without an acknowledgement until messages are sent again. They double with each such wait: the
+#: servers may be busy with the messages of a hundred relays.
+_MIN_SILENCE_SECONDS, _MAX_SILENCE_SECONDS = 2.0, 16.0
 #: Seconds between two looks at the connection, and after a failure until the next attempt.
 _LOOK_SECONDS, _RETRY_SECONDS = 0.25, 0.5
 #: Bytes of the headers, which count for the server's limit of a message.
@@ -57,6 +60,7 @@ class Publisher:
         self._list_sessions = list_sessions
         self._key: bytes | None = None
         self._has_failed = False
+        self._silence_seconds = _MIN_SILENCE_SECONDS
 
     async def run(self) -> None:
         """Publish the entries of the spool and those that are added. Return when the NATS server has closed
@@ -145,12 +149,18 @@ class Publisher:
                 future.cancel()
 
     async def _wait_for_acknowledgements(self, futures: Collection[Future]) -> None:
-        """Wait until all futures are done, the time is over, or the connection was lost: the
-        acknowledgements are lost with the connection."""
+        """Wait until all futures are done, none of them becomes done any more, or the connection was lost:
+        the acknowledgements are lost with the connection."""
         reconnects = self._connection.stats["reconnects"]
-        end = time.monotonic() + _ACKNOWLEDGE_SECONDS
-        while futures and time.monotonic() < end:
-            _, futures = await asyncio.wait(futures, timeout=_LOOK_SECONDS)
+        end = time.monotonic() + self._silence_seconds
+        while futures:
+            done, futures = await asyncio.wait(futures, timeout=_LOOK_SECONDS)
+            if done:
+                self._silence_seconds = _MIN_SILENCE_SECONDS
+                end = time.monotonic() + self._silence_seconds
+            elif time.monotonic() > end:
+                self._silence_seconds = min(2 * self._silence_seconds, _MAX_SILENCE_SECONDS)
+                return
             if not self._connection.is_connected or self._connection.stats["reconnects"] != reconnects:
                 return
 

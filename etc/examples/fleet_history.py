@@ -329,7 +329,7 @@ async def run(options: argparse.Namespace) -> None:
         reconnect_time_wait=1,
         error_cb=log_error,
     )
-    await options.work(connection.jetstream(), options)
+    await options.work(connection.jetstream(timeout=2), options)
     await connection.close()
 
 

@@ -27,9 +27,12 @@ _CONFIGURATION = """
 server_name: {name}
 listen: "127.0.0.1:{port}"
 http: "127.0.0.1:{monitor}"
-jetstream {{ store_dir: "{folder}/jetstream", sync_interval: always }}
+jetstream {{ store_dir: "{folder}/jetstream", sync_interval: {sync} }}
 """
-_CLUSTER = 'cluster {{ name: tests, listen: "127.0.0.1:{cluster}", routes: [{routes}] }}\n'
+#: A client knows the servers that it was told of, and no others.
+_CLUSTER = """
+cluster {{ name: tests, listen: "127.0.0.1:{cluster}", routes: [{routes}], no_advertise: true }}
+"""
 
 
 class StoredMessage(NamedTuple):
@@ -50,6 +53,7 @@ class NatsServer:
     more: str = ""
     login: dict[str, Any] = field(default_factory=dict)
     scheme: str = "nats"
+    sync_interval: str = "always"
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +72,11 @@ class NatsServer:
         """Start the server. With `is_ready`, wait until JetStream serves requests; a server of a cluster
         does this only when a second one runs."""
         text = _CONFIGURATION.format(
-            name=self.name, port=self.port, monitor=self._monitor, folder=self.folder
+            name=self.name,
+            port=self.port,
+            monitor=self._monitor,
+            folder=self.folder,
+            sync=self.sync_interval,
         )
         (self.folder / "nats.conf").write_text(text + self.more)
         with (self.folder / "log").open("ab") as log:
