@@ -91,7 +91,7 @@ def test_a_client_in_python_works(api: Api, tmp_path: Path) -> None:
     generate = [programs / "openapi-python-client", "generate", "--meta", "none", "--path", DOCUMENT]
     # Its last step is done by ruff, which is beside it.
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    warned = output([*generate, "--output-path", tmp_path / "gateway_client"], tmp_path, PATH=path)
+    warned = output([*generate, "--output-path", tmp_path / "generated_client"], tmp_path, PATH=path)
     assert "Warning" not in warned
     client = CLIENTS / "subscribers.py"
     arguments = [*given(api), api.environment["GATEWAY_CA"]]

@@ -3,9 +3,10 @@
 import json
 import sys
 
-from gateway_client.api.login import login_log_in
-from gateway_client.api.subscribers import subscribers_change_rate, subscribers_index, subscribers_show
-from gateway_client.models import (
+from generated_client import AuthenticatedClient, Client
+from generated_client.api.login import login_log_in
+from generated_client.api.subscribers import subscribers_change_rate, subscribers_index, subscribers_show
+from generated_client.models import (
     LoginRequest,
     RateChange,
     RequestError,
@@ -15,8 +16,6 @@ from gateway_client.models import (
     SubscribersShowResponse200,
     Token,
 )
-
-from gateway_client import AuthenticatedClient, Client
 
 url, username, password, certificate = sys.argv[1:]
 
