@@ -69,6 +69,8 @@ class Step(StrEnum):
     RETURNED = auto()
 
 
+#: Steps of a gateway that has the new configuration for good.
+_DONE_STEPS = frozenset((Step.UNCHANGED, Step.CONFIRMED))
 #: Steps in which nothing is staged, and no commit waits for its confirmation.
 SETTLED_STEPS = frozenset((Step.NEW, Step.PLANNED, Step.UNCHANGED, Step.CONFIRMED, Step.RETURNED))
 
@@ -165,8 +167,7 @@ class Rollout:
     @property
     def failed_members(self) -> list[Member]:
         """Members that do not have the new configuration for good."""
-        final_steps = (Step.UNCHANGED, Step.CONFIRMED)
-        return [each for each in self.state.members if each.problem or each.step not in final_steps]
+        return [each for each in self.state.members if each.problem or each.step not in _DONE_STEPS]
 
     def plan(self) -> list[Member]:
         """Compute the difference and the impact of the change on each gateway, and the waves. Return the
@@ -189,8 +190,7 @@ class Rollout:
         self._save()
         members = self.state.members
         for number in sorted({each.wave for each in members}):
-            final_steps = (Step.UNCHANGED, Step.CONFIRMED)
-            wave = [each for each in members if each.wave == number and each.step not in final_steps]
+            wave = [each for each in members if each.wave == number and each.step not in _DONE_STEPS]
             for function in (self._apply, self._confirm):
                 if not self.state.is_stopped:
                     self._run_each(wave, function, can_stop=True)
@@ -528,6 +528,8 @@ class Rollout:
         """Read what a gateway runs. Raises ClientError if a request fails."""
         gateway, archive_path = self._gateways[member.name], f"{_CONFIGURATION_PATH}/archive"
         archive, former = gateway.get(archive_path), None
+        if archive.get("running") is None:
+            raise Refused("the core does not say which commit runs, so a rollout is not possible")
         # The commit and the comparison belong together if the commit is the same before and after.
         while archive["running"] != former:
             former = archive["running"]

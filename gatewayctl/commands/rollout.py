@@ -243,10 +243,22 @@ def _report_interruption(rollout: Rollout, path: Path) -> None:
         )
 
 
+def _read_patch(ctx: click.Context, param: click.Parameter, file: str) -> Record:
+    """Return the patch in a file, or in standard input if `file` is `-`. click calls this function once, as
+    the callback of an option. Raises CommandError if the file cannot be read or is not a patch."""
+    if ctx.resilient_parsing:
+        # A shell asks for completions.
+        return {}
+    return parse_configuration(read_text(file, f"the configuration from {file}"))
+
+
 @cli.command()
-@click.option("--against", "file", metavar="FILE", required=True, help="A JSON merge patch (RFC 7396).")
+@click.option(
+    "--against", "patch", metavar="FILE", required=True, callback=_read_patch,
+    help="A JSON merge patch (RFC 7396); - is standard input.",
+)  # fmt: skip
 @cli.read_command
-def drift(gateway: RemoteGateway, file: str) -> ResultList:
+def drift(gateway: RemoteGateway, patch: Record) -> ResultList:
     """Show where the running configuration differs from the part of a configuration in FILE.
 
     The exit status says whether something differs. Gateways do not show secrets, so secrets are not
@@ -254,7 +266,6 @@ def drift(gateway: RemoteGateway, file: str) -> ResultList:
     """
     from gatewayctl.merge_patch import compare
 
-    patch = parse_configuration(read_text(file, f"the configuration from {file}"))
     changes = compare(patch, gateway.get(CONFIGURATION_PATH))
     records = [record for change in changes for record in list_differences(change)]
     differs = any(record["result"] == _DIFFERS for record in records)

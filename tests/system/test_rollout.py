@@ -91,6 +91,39 @@ def test_a_plan_changes_nothing(fleet: Fleet) -> None:
     assert state_files(fleet) == []
 
 
+@pytest.mark.parametrize(
+    ("patch", "error"),
+    [
+        (
+            {"qos": {"default_up": "9mbit", "default_down": "1"}},
+            "qos.default_down: must be at least 8 kbit/s",
+        ),
+        ({"subscribers": {"dns_servers": ["x"]}}, "subscribers.dns_servers: must be an IPv4 address"),
+        ({"nothing": {"here": 1}}, "nothing.here: is not a known path"),
+        ({"demux": {"trunks": ["trunk9"]}}, "the changed configuration would not be valid"),
+    ],
+)
+def test_a_change_that_is_not_valid_is_refused_by_the_plan(fleet: Fleet, patch: Any, error: str) -> None:
+    file = fleet.shell.write("patch.json", json.dumps(patch))
+    ended = fleet.shell.run("rollout", file, "--on", LABEL, "--yes")
+    assert ended.status == 13
+    assert f"gatewayctl: gw02: {error}" in ended.err
+    assert [site.difference["diff"] for site in fleet.sites] == [""] * 3
+    assert state_files(fleet) == []
+
+
+def test_a_rollout_without_agreement_changes_nothing(fleet: Fleet) -> None:
+    before = values(fleet)
+    file = fleet.shell.write("patch.json", '{"qos": {"default_down": "45mbit"}}')
+    terminal = fleet.shell.at_terminal("rollout", file, "--on", LABEL)
+    terminal.expect("Roll this out? [y/N] ")
+    terminal.type("n\n")
+    assert terminal.end() == 1
+    assert "gatewayctl: nothing was changed" in terminal.shown
+    assert values(fleet) == before
+    assert state_files(fleet) == []
+
+
 def test_a_gateway_with_changes_of_another_user_fails_the_plan(fleet: Fleet) -> None:
     before, other = values(fleet), fleet["gw02"]
     other.edit("qos.default_up", "9mbit")
@@ -144,7 +177,8 @@ def test_a_killed_rollout_is_resumed(fleet: Fleet, moment: str, number: int) -> 
 def test_the_drift_of_each_gateway_is_shown(fleet: Fleet) -> None:
     before = fleet.sites[0].value
     file = fleet.shell.write("all.json", json.dumps({"qos": {"default_down": before}, "radius": {}}))
-    assert fleet.shell.run("drift", "--against", file, "--on", LABEL).status == 0
+    feed = (fleet.shell.folder / "all.json").read_text()
+    assert fleet.shell.run("drift", "--against", "-", "--on", LABEL, feed=feed).status == 0
     site = fleet["gw02"]
     site.edit("qos.default_down", "99mbit")
     site.api.send("POST", "/system/config/commit")
