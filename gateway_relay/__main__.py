@@ -117,15 +117,15 @@ def _check_gateway_url(ctx: click.Context, param: click.Parameter, url: str) -> 
 )  # fmt: skip
 @click.option(
     "--nats-ca", metavar="FILE", type=_EXISTING_FILE, callback=_check_certificate, show_envvar=True,
-    help="CA certificate of the NATS servers, in PEM. The default is those of the system",
+    help="CA certificates of the NATS servers, in PEM; by default those of the system",
 )  # fmt: skip
 @click.option(
     "--nkey", metavar="FILE", type=_EXISTING_FILE, callback=_read_nkey, show_envvar=True,
-    help="seed of the NKey with which the relay signs in",
+    help="seed of the NKey with which the relay logs in",
 )  # fmt: skip
 @click.option(
     "--credentials", metavar="FILE", type=_EXISTING_FILE, callback=_read_credentials, show_envvar=True,
-    help="credentials file (JWT and seed) with which the relay signs in, in place of --nkey",
+    help="credentials file (JWT and seed) with which the relay logs in, in place of --nkey",
 )  # fmt: skip
 @click.option(
     "--name", metavar="NAME", default=lambda: socket.gethostname().partition(".")[0], callback=_check_name,
@@ -138,11 +138,12 @@ def _check_gateway_url(ctx: click.Context, param: click.Parameter, url: str) -> 
 )  # fmt: skip
 @click.option(
     "--ca", metavar="FILE", type=_EXISTING_FILE, callback=_check_certificate, show_envvar=True,
-    help="CA certificate of the gateway's API, in PEM. The default is those of the system",
+    help="CA certificates of the gateway's API, in PEM; by default the gateway's own certificate on this "
+    "machine, or those of the system",
 )  # fmt: skip
 @click.option(
     "--user", metavar="USER", required=True, show_envvar=True,
-    help="user of the API. Audit records are published if the user is an admin",
+    help="user of the API, with the role operator, or with the role admin to publish audit records",
 )  # fmt: skip
 @click.option(
     "--password-file", metavar="FILE", type=_EXISTING_FILE, required=True, show_envvar=True,

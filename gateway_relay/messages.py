@@ -1,4 +1,4 @@
-"""Messages of the relay. `SUBJECTS` lists their subjects, and docs/reference/relay.md describes their bodies.
+"""Messages of the relay. `SUBJECTS` lists their subjects, and docs/reference/relay.md describes them.
 
 The id of a message depends only on its content and on a key of the relay, so a message that is published
 twice has the same id both times. JetStream drops the second one if both arrive within the stream's duplicate
@@ -8,9 +8,10 @@ window.
 import hashlib
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 #: Header with which JetStream recognises duplicates.
 ID_HEADER = "Nats-Msg-Id"
@@ -58,6 +59,26 @@ class Snapshot(msgspec.Struct, frozen=True):
     dropped_events: int = 0
 
 
+class SnapshotPart(msgspec.Struct, frozen=True):
+    """Part of a snapshot of all sessions of a gateway. The last part has `is_last`."""
+
+    id: Annotated[str, Meta(description="Id of the snapshot, the same in each of its parts.")]
+    reason: Annotated[
+        Reason,
+        Meta(
+            description="Reason of the snapshot: the first contact, events that the relay did not get, or"
+            " events that the relay dropped because its spool was full."
+        ),
+    ]
+    after: Annotated[
+        str, Meta(description="Id of an event. The next event is the one that follows this event.")
+    ]
+    dropped_events: Annotated[int, Meta(description="Number of events that the relay had and dropped.", ge=0)]
+    part: Annotated[int, Meta(description="Number of the part, from 1.", ge=1)]
+    is_last: Annotated[bool, Meta(description="True in the last part of the snapshot.")]
+    sessions: Annotated[Sequence[Any], Meta(description="At most 500 sessions, as in the list of the API.")]
+
+
 def make_event(id: str, name: str, data: Any) -> Message:
     """Create the message of a session event. `name` and `data` are those of the event stream."""
     return Message(id, f"events.{name}", msgspec.json.encode(data), id)
@@ -81,13 +102,7 @@ def make_part(
 ) -> Message:
     """Create the message of one part of a snapshot. Parts are counted from 1. `attempt` identifies this
     reading of the sessions: after a restart, the relay reads the sessions again."""
-    body = {
-        "id": attempt,
-        "reason": snapshot.reason,
-        "after": snapshot.after,
-        "dropped_events": snapshot.dropped_events,
-        "part": part,
-        "is_last": is_last,
-        "sessions": sessions,
-    }
+    body = SnapshotPart(
+        attempt, snapshot.reason, snapshot.after, snapshot.dropped_events, part, is_last, sessions
+    )
     return Message(f"snapshot-{attempt}-{part}", "snapshot", msgspec.json.encode(body))

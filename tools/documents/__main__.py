@@ -1,6 +1,6 @@
 """`python -m tools.documents` writes the files of the checkout that are derived from the code: the OpenAPI
-document, the list of routes, the interface files of the core and the hub, the man pages, the completions of
-gatewayctl, the environment file, and pages of the reference."""
+and the AsyncAPI document, the list of routes, the interface files of the core and the hub, the man pages, the
+completions of gatewayctl, the environment files, and pages of the reference."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from gateway_contract.contract import format_interface
 from gateway_contract.core.interface import CORE
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.completion import COMPLETION_FILES, generate_program
-from tools.documents import operations, pages
+from tools.documents import messages, operations, pages
 
 
 def generate_files() -> dict[str, str]:
@@ -22,10 +22,13 @@ def generate_files() -> dict[str, str]:
     document = make_document(list_routes(USERS))
     return {
         "etc/openapi.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n",
+        "etc/asyncapi.json": json.dumps(messages.generate_document(document), indent=2, ensure_ascii=False)
+        + "\n",
         "etc/routes.txt": format_routes(),
         f"gateway_contract/{CORE.name}.varlink": format_interface(CORE),
         f"gateway_api/hub/{HUB.name}.varlink": format_interface(HUB),
         "etc/gateway-api.env": pages.render("gateway-api.env.j2"),
+        "etc/gateway-relay.env": pages.generate_relay_settings(),
         **{f"etc/man/{name}": text for name, text in pages.generate_man_pages().items()},
         **{
             f"etc/completion/{name}": generate_program(gatewayctl, shell)

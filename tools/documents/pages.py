@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gateway_api.cli.api import api
@@ -27,6 +28,8 @@ from gateway_contract.version import PRODUCT, VERSION
 from gateway_core.__main__ import core
 from gateway_core.configuration.rules import get_strict_rules
 from gateway_core.gateways.linux.daemons.linux_services import DAEMONS
+from gateway_relay.__main__ import relay
+from gateway_relay.messages import SUBJECTS, SnapshotPart
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.errors import EXIT_STATUSES
 
@@ -48,12 +51,33 @@ _ENUMERATIONS = {
 }
 
 
+#: Bodies of the messages of the relay, by subject.
+_EVENT_BODY = "the `data` of the [event](events.md)"
+_BODIES = {
+    "events.session_up": _EVENT_BODY,
+    "events.session_down": _EVENT_BODY,
+    "events.session_rate": _EVENT_BODY,
+    "snapshot": "[a part of the snapshot](#snapshots)",
+    "commits": "the record of the commit, as in `GET /system/config/archive`",
+    "faults": "`GET /system/faults`",
+    "health": "`GET /system/health/detail`",
+    "audit": "the record, as in `GET /audit`",
+}
+
+
 def generate_reference() -> dict[str, str]:
     """Return a map from file name to text, for the pages of the reference."""
     return {
         "commands.md": render("commands.md.j2", command=gatewayctl),
         "configuration.md": render("configuration.md.j2", configuration=ROOT, effects=list(_list_effects())),
         "environment.md": render("environment.md.j2"),
+        "relay.md": render(
+            "relay.md.j2",
+            command=relay,
+            subjects=SUBJECTS,
+            bodies=_BODIES,
+            snapshot=list(_describe_fields(SnapshotPart)),
+        ),
         "values.md": render("values.md.j2", reasons=_REASONS, enumerations=_ENUMERATIONS),
     }
 
@@ -63,9 +87,22 @@ def generate_man_pages() -> dict[str, str]:
     return {
         "gateway-api.8": render("gateway-api.8.j2", name="gateway-api", section=8, command=api),
         "gateway-core.8": render("gateway-core.8.j2", name="gateway-core", section=8, command=core),
+        "gateway-relay.8": render("gateway-relay.8.j2", name="gateway-relay", section=8, command=relay),
         "gateway-api.env.5": render("gateway-api.env.5.j2", name="gateway-api.env", section=5),
         **generate_command_pages(gatewayctl),
     }
+
+
+def generate_relay_settings() -> str:
+    """Return the environment file of the relay."""
+    context = click.Context(relay, **relay.context_settings)
+    variables = []
+    for option in relay.params:
+        if isinstance(option, click.Option) and (help := option.help) and option.show_envvar:
+            default = option.default if isinstance(option.default, str | int | Path) else ""
+            name = option.envvar or f"{context.auto_envvar_prefix}_{option.name}".upper()
+            variables.append((name, f"{help[0].upper()}{help[1:]}.", default))
+    return render("gateway-relay.env.j2", variables=variables)
 
 
 def generate_command_pages(root: click.Group) -> dict[str, str]:
@@ -123,6 +160,12 @@ def _create_environment() -> Environment:
     return environment
 
 
+def _describe_fields(record: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of name and description for the fields of a record."""
+    for field in msgspec.inspect.type_info(record).fields:
+        yield field.name, field.type.extra_json_schema["description"]
+
+
 # Markdown
 
 
@@ -167,7 +210,7 @@ _UNIT_COMMANDS = frozenset({"join-certificate"})
 def _list_options(command: click.Command, omitted: Iterable[str] = ()) -> list[tuple[str, str]]:
     """Return pairs of option and help text for a command, without the options whose names are in
     `omitted`."""
-    context = click.Context(command)
+    context = click.Context(command, **command.context_settings)
     options = [each for each in command.params if isinstance(each, click.Option) and each.name not in omitted]
     return [record for each in options if (record := each.get_help_record(context))]
 
