@@ -226,7 +226,7 @@ def test_a_playbook_that_runs_twice_changes_nothing_the_second_time(ansible: Ans
     assert read(api, "qos", "default_down") == "200mbit"
     assert read(api, "bgp", "neighbors") == [
         {"address": "10.255.0.2", "remote_as": 64513},
-        {"address": "10.255.0.10", "remote_as": 64514, "maximum_prefixes": None},
+        {"address": "10.255.0.10", "remote_as": 64514},
     ]
     assert api.log_in("jo", "a password of jo").ok
     assert api.get(f"{CONFIG}/archive")["running"]["comment"] == "from Ansible"
@@ -329,22 +329,32 @@ def test_a_play_that_removes_its_own_user_fails_and_the_gateway_returns(ansible:
     assert api.get(CONFIG) == before
 
 
+def forward(api: Api, request: Received) -> bytes:
+    """Send a request of a module to the gateway, and return the response."""
+    method, path, _ = request.line.split()
+    headers = {name: value for name, value in request.headers if name in ("Authorization", "If-Match")}
+    response = api.session.request(
+        method, api.url + path, headers=headers, data=request.body, timeout=PATIENCE
+    )
+    etag = response.headers.get("ETag", "")
+    return answer(response.status_code, f"ETag: {etag}", "Connection: close", body=response.content)
+
+
 def test_a_lost_response_to_a_commit_says_that_the_gateway_may_have_committed(
     ansible: Ansible, api: Api
 ) -> None:
-    def forward(request: Received) -> bytes:
-        method, path, _ = request.line.split()
-        headers = {name: value for name, value in request.headers if name in ("Authorization", "If-Match")}
-        response = api.session.request(
-            method, api.url + path, headers=headers, data=request.body, timeout=PATIENCE
-        )
-        if path.endswith("/commit"):
-            return b""
-        etag = response.headers.get("ETag", "")
-        return answer(response.status_code, f"ETag: {etag}", "Connection: close", body=response.content)
+    def lose_commit(request: Received) -> bytes:
+        response = forward(api, request)
+        if "/commit " not in request.line:
+            return response
+        assert b'"committed":true' in response
+        return b""
 
-    before = api.get(CONFIG)
-    with Receiver(forward, tls=make_tls(api)) as proxy:
+    def count_returns() -> int:
+        return int(api.get("/audit?action=configuration.return", "admin")["count"])
+
+    before, returns = api.get(CONFIG), count_returns()
+    with Receiver(lose_commit, tls=make_tls(api)) as proxy:
         printed = ansible.play(
             f"""
             - subscriber_gateway.api.config:
@@ -357,8 +367,32 @@ def test_a_lost_response_to_a_commit_says_that_the_gateway_may_have_committed(
     assert (
         "the gateway may have committed the changes: if it has, the former configuration returns" in printed
     )
-    wait_for("the former configuration", lambda: api.get(CONFIG) == before)
-    assert api.get("/audit?action=configuration.return", "admin")["count"] > 0
+    wait_for("the return", lambda: count_returns() > returns)
+    assert api.get(CONFIG) == before
+
+
+def test_a_change_of_another_before_the_commit_is_not_committed(ansible: Ansible, api: Api) -> None:
+    def meddle(request: Received) -> bytes:
+        if "/commit " in request.line:
+            staged = {"path": "system.hostname", "value": "of-another"}
+            assert api.send("POST", f"{CONFIG}/set", json=staged).ok
+        return forward(api, request)
+
+    before = api.get(CONFIG)
+    with Receiver(meddle, tls=make_tls(api)) as proxy:
+        printed = ansible.play(
+            f"""
+            - subscriber_gateway.api.config:
+                gateway_url: https://localhost:{proxy.port}
+                config: {{qos: {{default_up: 70mbit}}}}
+            """,
+            status=2,
+        )
+    assert "(status 412)" in printed
+    assert "may still be in the candidate" in " ".join(printed.split())
+    assert api.get(CONFIG) == before
+    assert "of-another" in api.get(f"{CONFIG}/compare", "admin")["diff"]
+    assert api.send("POST", f"{CONFIG}/discard").ok
 
 
 def test_staged_changes_of_others_are_never_committed(ansible: Ansible, api: Api) -> None:

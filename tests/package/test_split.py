@@ -54,6 +54,15 @@ def test_a_package_has_its_modules_and_all_that_they_import(
     assert done.returncode == 0, done.stderr
 
 
+def test_gatewayctl_has_the_ansible_collection(unpacked: dict[str, Path]) -> None:
+    def read(folder: Path) -> dict[str, str]:
+        files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+        return {str(path.relative_to(folder)): path.read_text() for path in files}
+
+    collection = unpacked["gatewayctl"] / "usr/share/gateway-api/ansible"
+    assert read(collection) == read(Path(__file__).parents[2] / "etc/ansible")
+
+
 def test_gatewayctl_alone_calls_a_gateway_in_each_format_and_has_no_flask(
     unpacked: dict[str, Path], api: Api, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from gateway_contract.base import logs
 from gateway_contract.configuration import KEYS, ROOT, mask_secrets, walk
 from gateway_contract.core.configuration import Edit
 from gateway_contract.version import VERSION
+from gatewayctl import merge_patch
 from tests.support.manual import ROOT as CHECKOUT
 from tests.support.workspaces import ADMIN, opened
 
@@ -31,11 +32,15 @@ RUNNING = {
 def apply(folder: Path, patch: Any) -> tuple[list[str], Any]:
     """Stage a partial configuration as a module does. Return the paths of the operations, and the candidate
     as the API shows it."""
+    operations = plan_operations(mask_secrets(RUNNING), patch)
+    return [each["path"] for each in operations], stage(folder, operations)
+
+
+def stage(folder: Path, operations: list[Any]) -> Any:
+    """Stage operations, and return the candidate as the API shows it."""
     with opened(folder, RUNNING) as workspace:
-        operations = plan_operations(mask_secrets(RUNNING), patch)
-        if operations:
-            workspace.edit([Edit(each["op"], each["path"], each.get("value")) for each in operations], ADMIN)
-        return [each["path"] for each in operations], mask_secrets(workspace.snapshot.candidate)
+        workspace.edit([Edit(each["op"], each["path"], each.get("value")) for each in operations], ADMIN)
+        return mask_secrets(workspace.snapshot.candidate)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +99,28 @@ def test_a_patch_that_was_applied_is_no_operation_any_longer(tmp_path: Path, pat
     assert plan_operations(candidate, patch) == []
 
 
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"qos": {"default_up": "9mbit"}, "demux": {"trunks": ["trunk1"]}, "cgnat": {"enabled": False}},
+        {"bgp": {"neighbors": {"10.255.0.2": None, "10.255.0.6": {"description": None, "bfd": True}}}},
+        {"bgp": {"neighbors": {"10.255.0.9": {"remote_as": 7, "password": None, "description": "new"}}}},
+        {"bgp": {"neighbors": [{"address": "10.255.0.9", "remote_as": 7}]}},
+        {
+            "demux": {
+                "vlan_profiles": {"ipoe": {"outer_vlan_range": None}, "pppoe": {"outer_vlan_range": None}}
+            }
+        },
+        {"demux": {"vlan_profiles": {"more": {"type": "pppoe", "outer_vlan_range": None}}}},
+        {"subscribers": {"local": {"77": {"password": "abcdef"}}, "dns_servers": ["192.0.2.53"]}},
+        {"radius": {"secret": "later", "server": None}, "bgp": None},
+    ],
+)
+def test_a_partial_configuration_has_the_same_effect_in_gatewayctl(tmp_path: Path, patch: Any) -> None:
+    operations = [change.operation for change in merge_patch.compare(patch, mask_secrets(RUNNING))]
+    assert apply(tmp_path / "ansible", patch)[1] == stage(tmp_path / "gatewayctl", operations)
+
+
 def test_a_section_that_the_configuration_lacks_is_made_from_its_values(tmp_path: Path) -> None:
     without = {name: value for name, value in RUNNING.items() if name != "bgp"}
     patch = {
@@ -148,7 +175,9 @@ def test_each_secret_of_the_configuration_is_found_by_its_name() -> None:
     ]
 
 
-def test_the_collection_has_the_keys_the_mask_and_the_version_of_the_gateway() -> None:
+def test_the_collection_knows_the_keys_the_mask_and_the_version_of_the_gateway() -> None:
     assert set(MODULE["KEY_FIELDS"]) == KEYS
     assert MODULE["MASK"] == logs.MASK
+    null_fields = {path.rpartition(".")[2] for path, each in walk(ROOT) if each.required and each.nullable}
+    assert set(MODULE["NULL_FIELDS"]) == null_fields
     assert f"\nversion: {VERSION}\n" in (COLLECTION / "galaxy.yml").read_text()

@@ -11,6 +11,8 @@ import re
 
 #: The fields that identify the items of lists.
 KEY_FIELDS = ("address", "name", "url", "username")
+#: The fields that must be present, and may be null.
+NULL_FIELDS = ("outer_vlan_range",)
 #: The API shows it in place of a secret.
 MASK = "********"
 
@@ -27,13 +29,15 @@ def plan_operations(present, patch, path=""):
         operations = []
         for name, value in patch.items():
             inner = _join(path, name)
-            is_new_item = isinstance(present, list) and _find(present, name) is None
-            if is_new_item and isinstance(value, dict):
-                # A new item is set as a whole: null may be the value of one of its members.
+            former = _find(present, name)
+            if isinstance(present, list) and former is None and isinstance(value, dict):
                 _refuse_mask(value, inner)
-                operations.append({"op": "set", "path": inner, "value": value})
+                item = {key: each for key, each in value.items() if each is not None or key in NULL_FIELDS}
+                operations.append({"op": "set", "path": inner, "value": item})
+            elif value is None and former is not None and name in NULL_FIELDS:
+                operations.append({"op": "set", "path": inner, "value": None})
             else:
-                operations += plan_operations(_find(present, name), value, inner)
+                operations += plan_operations(former, value, inner)
         return operations
     if patch is None:
         return [] if present is None else [{"op": "delete", "path": path}]
