@@ -521,6 +521,15 @@ def test_a_gateway_that_never_ends_its_response_fails_the_task_at_the_deadline(
     assert f"{url}: no response to POST /auth/login: the deadline of 2 s is over" in printed
 
 
+@pytest.mark.parametrize("body", [b"[1]", b"{}", b"<html>", b"[" * 100_000])
+def test_a_response_that_is_not_from_a_gateway_fails_the_task(
+    ansible: Ansible, api: Api, body: bytes
+) -> None:
+    with Receiver(answer(200, "Connection: close", body=body), tls=make_tls(api)) as receiver:
+        task = f"- subscriber_gateway.api.facts: {{gateway_url: 'https://localhost:{receiver.port}'}}"
+        assert "the response to POST /auth/login is not from a gateway" in ansible.play(task, status=2)
+
+
 def test_the_lines_of_the_page_work_when_pasted(ansible: Ansible, api: Api) -> None:
     lines = steps("how-to/ansible.md", "bash")
     printed = {title: ansible.run("bash", "-euc", lines[title]) for title, pasted in lines.items() if pasted}

@@ -126,7 +126,8 @@ class Gateway:
             reason = getattr(error, "reason", None) or error
             raise GatewayError(f"{self.url}: no response to {method} {path}: {reason}") from error
         document = _parse(content)
-        if document is None:
+        # The response to a login has no envelope.
+        if not {"status", "access_token"} & document.keys():
             raise GatewayError(f"{self.url}: the response to {method} {path} is not from a gateway")
         return Response(
             document.get("data") if "status" in document else document, response.headers.get("ETag")
@@ -136,7 +137,7 @@ class Gateway:
         """Return the GatewayError for an error response."""
         try:
             with _deadline(self._timeout):
-                document = _parse(response.read()) or {}
+                document = _parse(response.read())
         except (OSError, HTTPException):
             document = {}
         errors = document.get("errors") or []
@@ -177,9 +178,9 @@ def _deadline(seconds):
 
 
 def _parse(content):
-    """Return the object of a response; None if the content is not a JSON object."""
+    """Return the object of a response; an empty one if the content is not a JSON object."""
     try:
         document = json.loads(content)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
