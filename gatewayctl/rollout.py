@@ -146,8 +146,8 @@ class _Stopped(GatewayApiError):
     """End of a step before its time: another gateway has failed, or the user has pressed Ctrl-C."""
 
 
-#: Function that tells the user about an event on the gateway with the given context.
-Notify = Callable[[str, str], None]
+#: Function that tells the user about an event on the gateway with the given context; None for all gateways.
+Notify = Callable[[str | None, str], None]
 
 
 class Rollout:
@@ -233,6 +233,7 @@ class Rollout:
             except KeyboardInterrupt:
                 self._interruption.set()
                 self._stop.set()
+                self._notify(None, "stopped: the requests under way end first")
                 raise
         for each in futures:
             each.result()

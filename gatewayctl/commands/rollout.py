@@ -236,7 +236,6 @@ def _report_interruption(rollout: Rollout, path: Path) -> None:
     """Tell the user after Ctrl-C which gateways return by themselves, and how to resume."""
     from gatewayctl.rollout import list_waiting
 
-    terminal.tell("")
     if rollout.state.is_accepted:
         print_errors(
             [*list_waiting(rollout.state.members), f"resume with: gatewayctl rollout --resume {path}"]
