@@ -59,6 +59,8 @@ class Publisher:
         self._name = name
         self._list_sessions = list_sessions
         self._key: bytes | None = None
+        #: Entries whose messages were acknowledged, and which are still in the spool.
+        self._published: Sequence[Entry] = ()
         self._has_failed = False
         self._silence_seconds = _MIN_SILENCE_SECONDS
 
@@ -88,13 +90,16 @@ class Publisher:
         """Publish the oldest entries. Return False if there are none. Raises an error of NATS or NotPublished
         if an entry was not published, ClientError if a snapshot could not be read from the gateway, and
         OSError or sqlite3.Error if the spool cannot be used."""
+        # On a full disk, entries stay that were acknowledged.
+        self._remove_published()
         entries = self._spool.read(_WINDOW)
         if not entries:
             return False
         first = entries[0].content
         if isinstance(first, Snapshot):
             await self._publish_snapshot(first)
-            self._spool.remove(entries[:1])
+            self._published = entries[:1]
+            self._remove_published()
             return True
         window = [
             (entry, entry.content)
@@ -102,11 +107,16 @@ class Publisher:
             if isinstance(entry.content, Message) and not self._drop_if_too_large(entry, entry.content)
         ]
         errors = await self._send([message for _, message in window])
-        published = [entry for (entry, _), error in zip(window, errors, strict=True) if error is None]
-        self._spool.remove(published)
+        self._published = [entry for (entry, _), error in zip(window, errors, strict=True) if error is None]
+        self._remove_published()
         for error in filter(None, errors):
             raise error
         return True
+
+    def _remove_published(self) -> None:
+        if self._published:
+            self._spool.remove(self._published)
+            self._published = ()
 
     def _drop_if_too_large(self, entry: Entry, message: Message) -> bool:
         is_too_large = self._is_too_large(message)

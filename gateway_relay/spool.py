@@ -5,7 +5,9 @@ killed continues with the next event, and publishes what it has not published ye
 after each message: after a power cut, the relay reads the last messages again, with the same ids.
 """
 
+import errno
 import logging
+import os
 import secrets
 import sqlite3
 import threading
@@ -26,7 +28,15 @@ CREATE TABLE IF NOT EXISTS entry (
     number INTEGER PRIMARY KEY AUTOINCREMENT, subject TEXT, id TEXT, event TEXT, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS position (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
 """
-_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL", "journal_size_limit = 4194304")
+#: Without secure_delete, SQLite does not write the pages that become free.
+_PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = NORMAL",
+    "journal_size_limit = 4194304",
+    "secure_delete = OFF",
+)
+#: Space that stays free for SQLite's log: without it, no entry could be removed.
+_MIN_FREE_BYTES = 8 << 20
 #: Position of the session events.
 EVENTS = "events"
 #: Name under which the key of the message ids is stored among the positions.
@@ -53,6 +63,7 @@ class Spool:
         self._database = Database(
             path, "spool of the relay", _SCHEMA, timeout=5.0, pragmas=_PRAGMAS, restore=_add_key
         )
+        self._folder = path.parent
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self.notify: Callable[[], object] = lambda: None
@@ -71,24 +82,21 @@ class Spool:
 
     def add(self, messages: Sequence[Message], name: str, position: str) -> None:
         """Add messages, and store the position after them."""
-        self._use(lambda connection: _insert(connection, messages, name, position))
-        self.notify()
+        self._add(lambda connection: _insert(connection, messages, name, position))
 
     def add_event(self, event: Message) -> None:
         """Add a session event, and store the position after it. If the spool is full, drop all events of the
         spool and this event, and add a snapshot in their place. The first event of a file is a snapshot, too:
         the file may have replaced a damaged one."""
-        dropped_count = self._use(lambda connection: _insert_event(connection, event, self._max_bytes))
+        dropped_count = self._add(lambda connection: _insert_event(connection, event, self._max_bytes))
         if dropped_count:
             _log.error(
                 "the spool is full: dropped its %d session events, a snapshot will follow", dropped_count
             )
-        self.notify()
 
     def add_snapshot(self, reason: Reason, after: str) -> None:
         """Add a snapshot, after which the events after the event `after` follow."""
-        self._use(lambda connection: _insert_snapshot(connection, Snapshot(reason, after)))
-        self.notify()
+        self._add(lambda connection: _insert_snapshot(connection, Snapshot(reason, after)))
 
     def read(self, limit: int) -> list[Entry]:
         """Return the oldest entries, at most `limit`."""
@@ -100,6 +108,17 @@ class Spool:
         """Remove entries after they were acknowledged."""
         numbers = [(entry.number,) for entry in entries]
         self._use(lambda connection: connection.executemany("DELETE FROM entry WHERE number = ?", numbers))
+
+    def _add(self, insert: Callable[[sqlite3.Connection], T]) -> T:
+        def insert_if_free(connection: sqlite3.Connection) -> T:
+            disk = os.statvfs(self._folder)
+            if disk.f_bavail * disk.f_frsize + _measure_free(connection) < _MIN_FREE_BYTES:
+                raise OSError(errno.ENOSPC, f"less than {_MIN_FREE_BYTES >> 20} MiB free", str(self._folder))
+            return insert(connection)
+
+        result = self._use(insert_if_free)
+        self.notify()
+        return result
 
     def _use(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:
@@ -142,19 +161,30 @@ def _replace_events(connection: sqlite3.Connection, last: Message) -> int:
     replaced, too. Return the number of events."""
     rows = connection.execute("SELECT body FROM entry WHERE subject IS NULL").fetchall()
     earlier_count = sum(msgspec.json.decode(body, type=Snapshot).dropped_events for (body,) in rows)
-    count = connection.execute("DELETE FROM entry WHERE event IS NOT NULL").rowcount + 1
-    connection.execute("DELETE FROM entry WHERE subject IS NULL")
+    query = "SELECT number, subject, id, body FROM entry WHERE event IS NULL AND subject IS NOT NULL"
+    records = connection.execute(query).fetchall()
+    (count,) = connection.execute("SELECT count(*) + 1 FROM entry WHERE event IS NOT NULL").fetchone()
+    # Without a condition: otherwise SQLite would write each page of the spool to its log.
+    connection.execute("DELETE FROM entry")
+    connection.executemany("INSERT INTO entry (number, subject, id, body) VALUES (?, ?, ?, ?)", records)
     _insert_snapshot(connection, Snapshot(Reason.SPOOL_FULL, str(last.event), earlier_count + count))
-    return count
+    return int(count)
 
 
 def _measure(connection: sqlite3.Connection) -> int:
     """Return the bytes of the file that contain data."""
-    pages, free_pages, page_bytes = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0]
-        for name in ("page_count", "freelist_count", "page_size")
+    (pages,), (page_bytes,) = (
+        connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
     )
-    return int((pages - free_pages) * page_bytes)
+    return int(pages * page_bytes) - _measure_free(connection)
+
+
+def _measure_free(connection: sqlite3.Connection) -> int:
+    """Return the bytes of the file that contain no data."""
+    (pages,), (page_bytes,) = (
+        connection.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_size")
+    )
+    return int(pages * page_bytes)
 
 
 def _parse_row(number: int, subject: str | None, id: str, event: str | None, body: bytes) -> Entry:
