@@ -36,6 +36,7 @@ from tests.support.documents import valid_document
 
 _SESSIONS_PER_PAGE = 500
 _EVENTS_PER_STEP = 1000
+_MONTH_SECONDS = 31 * 86400.0
 #: Token that a client accepts. The stand-in for the API does not look at it.
 _TOKEN = jwt.encode({"sub": "relay"}, "a secret of the stand-in, and long enough")
 
@@ -86,6 +87,8 @@ class ModelGateway:
         with self._lock:
             sessions, arrivals = self._population
             self._seed += 1000
+            # A month later: no session has the id and the start of a former one.
+            self._now += _MONTH_SECONDS
             self.boot_id = secrets.token_hex(8)
             self.journal = Journal(self.boot_id, self._journal_size)
             self._world = World(
@@ -118,15 +121,18 @@ class ModelGateway:
         assert reply is not None
         return reply.newest
 
-    def follow(self, last_id: str) -> Iterator[Batch | None]:
-        """Yield what an event stream after the event `last_id` contains, and None for each second without
-        events. Ends when the core is killed or cut off."""
-        boot, _, sequence = last_id.rpartition("-")
+    def follow(self, last_id: str | None) -> Iterator[Batch | None]:
+        """Yield what an event stream after the event `last_id`, or from now on, contains, and None for each
+        second without events. Ends when the core is killed or cut off."""
+        boot, number = None, None
+        if last_id is not None:
+            boot, _, text = last_id.rpartition("-")
+            number = int(text)
         with self._lock:
             journal = self.journal
-            if boot in self.newest:
-                self.received[boot] = max(self.received.get(boot, 0), int(sequence))
-        for reply in journal.follow(boot, int(sequence)):
+            if boot in self.newest and number is not None:
+                self.received[boot] = max(self.received.get(boot, 0), number)
+        for reply in journal.follow(boot, number):
             if self.is_cut or journal is not self.journal:
                 return
             if reply is None:
@@ -134,7 +140,7 @@ class ModelGateway:
                 continue
             gap = None
             if reply.gap:
-                gap = Gap(last_id, reply.boot_id, reply.oldest, reply.newest)
+                gap = Gap(str(last_id), reply.boot_id, reply.oldest, reply.newest)
                 self.gaps.append(gap)
             events = [msgspec.json.decode(each, type=SessionEvent) for each in reply.events]
             yield Batch(reply.boot_id, events, gap)

@@ -15,15 +15,20 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig
+
+from gateway_relay.messages import EVENT_HEADER
 from tests.support.fleet_consumer import program
 from tests.support.model_gateways import ModelGateway, Site
-from tests.support.nats import NatsServer, make_stream, running_cluster, use_jetstream
+from tests.support.nats import STREAM, NatsServer, make_stream, running_cluster, use_jetstream
 from tests.support.stack import PATIENCE, free_port, make_state, wait_for
 
 #: Events of an hour: two for each second, as ten thousand subscribers have in a busy hour.
 _ARRIVALS = 1.0
 _SESSIONS = 300
 _HOUR = 3600.0
+_BURST_SECONDS = 900.0
 #: Seconds of the gateways that pass in one second.
 _SPEED = 20.0
 _TICK_SECONDS = 0.1
@@ -461,6 +466,11 @@ class TroubledFleet:
         """Do what the method `kind` does while events happen, then wait until the consumer has all."""
         self._is_producing.set()
         time.sleep(self._chance.uniform(0.2, 1))
+        if self._chance.random() < 0.5:
+            # Many messages are on their way.
+            for gateway in self.gateways:
+                gateway.produce(_BURST_SECONDS)
+            time.sleep(self._chance.uniform(0, 0.5))
         act: Callable[[], None] = getattr(self, kind)
         act()
         self.counts[kind] += 1
@@ -522,6 +532,47 @@ class TroubledFleet:
         self.truth.read(rows)
         assert not self.truth.faults, "\n".join(self.truth.faults[:20])
 
+    def count_disorder(self) -> Counter[str]:
+        """Return how many events the stream has, how many again, and how many after a later event."""
+
+        async def count(jetstream: JetStreamContext) -> Counter[str]:
+            config = ConsumerConfig(headers_only=True, ack_policy=AckPolicy.NONE)
+            subscription = await jetstream.pull_subscribe("gw.*.events.>", stream=STREAM, config=config)
+            remaining = (await subscription.consumer_info()).num_pending or 0
+            seen: defaultdict[str, set[int]] = defaultdict(set)
+            newest: Counter[str] = Counter()
+            counts: Counter[str] = Counter()
+            while remaining > 0:
+                for message in await subscription.fetch(min(remaining, 1000), timeout=PATIENCE):
+                    remaining -= 1
+                    boot, _, number = (message.headers or {})[EVENT_HEADER].rpartition("-")
+                    counts["events in the stream"] += 1
+                    if int(number) in seen[boot]:
+                        counts["stored again"] += 1
+                    elif int(number) < newest[boot]:
+                        counts["stored after a later one"] += 1
+                    seen[boot].add(int(number))
+                    newest[boot] = max(newest[boot], int(number))
+            return counts
+
+        return use_jetstream(self.urls, count)
+
+    def count_log_lines(self) -> Counter[str]:
+        """Return how often the programs have reported a full disk, and how often they were started again."""
+        relays = "".join(relay.log for relay in self.relays)
+        servers = "".join(server.log.lower() for server in self.servers)
+        full = "disk is full"
+        return Counter(
+            {
+                "full disks that relays report": relays.count(full),
+                "full disks that the consumer reports": self.consumer.log.count(full),
+                "full disks that servers report": servers.count("no space left"),
+                "full spools": relays.count("the spool is full"),
+                "ends of the consumer": self.consumer.restarts,
+                "ends of relays": sum(relay.restarts for relay in self.relays),
+            }
+        )
+
     def report(self) -> str:
         """Return what has happened, line by line."""
         lines = [
@@ -534,6 +585,8 @@ class TroubledFleet:
                 *lines,
                 f"events applied: {truth.applied_events}; snapshots: {dict(truth.snapshots)}; lost at the "
                 f"gateway or dropped, and announced: {dict(truth.lost_events)}",
+                str(dict(self.count_disorder())),
+                str(dict(self.count_log_lines())),
             ]
         )
 
