@@ -340,13 +340,12 @@ class Rollout:
         """Commit the change on a gateway, and check the gateway. If the rollout was interrupted, go on with
         what the gateway runs."""
         running = self._observe(member)
+        if running is _Running.WAITING and time.time() > self._compute_check_end(member, _HEALTH_PART):
+            self._notify(member.name, f"{_describe_return(member)}; then the commit is repeated")
+            running = self._await_return(member)
         if running is _Running.NEW:
             self._advance(member, Step.CONFIRMED)
             return
-        if running is _Running.WAITING and time.time() > self._compute_check_end(member, _HEALTH_PART):
-            self._notify(member.name, f"{_describe_return(member)}; then the commit is repeated")
-            self._await_return(member)
-            running = _Running.RETURNED
         if running is _Running.STAGED and member.step is not Step.PLANNED:
             self._discard(member, member.staged_etag)
         elif running in (_Running.STAGED, _Running.OTHER):
@@ -385,8 +384,10 @@ class Rollout:
             gateway.request("POST", f"{_CONFIGURATION_PATH}/commit", body, if_match=etag)
         except NoResponse as error:
             # The commit may have been made.
-            if self._resolve(member, time.time() + self._request_seconds) is not _Running.WAITING:
+            running = self._resolve(member, time.time() + self._request_seconds)
+            if running in (_Running.FORMER, _Running.RETURNED):
                 self._advance(member, Step.PLANNED)
+            if running is not _Running.WAITING:
                 raise error
         except ClientError:
             self._discard(member, etag)
@@ -416,7 +417,7 @@ class Rollout:
         if context.ca:
             environment["GATEWAY_CA"] = context.ca
         with TemporaryFile() as output:
-            # The probe has a session of its own, so that its children end with it, and Ctrl-C ends them once.
+            # The probe has a process group of its own, so that a kill also ends its children.
             process = subprocess.Popen(
                 ["/bin/sh", "-c", command], env=environment, stdin=subprocess.DEVNULL,
                 stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
