@@ -48,7 +48,7 @@ def _check_servers(ctx: click.Context, param: click.Parameter, servers: Sequence
     for server in servers:
         parts = urlsplit(server)
         if parts.scheme not in {"tls", "nats"} or not parts.hostname or "@" in parts.netloc:
-            raise click.BadParameter(f"must be tls://HOST:PORT, not {server!r}", ctx, param)
+            raise click.BadParameter("must be tls://HOST:PORT", ctx, param)
         if parts.scheme == "nats" and parts.hostname not in LOCAL_HOSTS:
             raise click.BadParameter("must begin with tls:// for another machine", ctx, param)
     if len({urlsplit(server).scheme for server in servers}) > 1:

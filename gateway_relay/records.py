@@ -106,7 +106,7 @@ class RecordPoller:
             position = msgspec.structs.replace(position, numbers=dict(map(_split_id, records)))
         found = list(self._list_new_records(records, position.numbers))
         if found or known is None:
-            messages = [make_record("audit", each, each["id"]) for each in found]
+            messages = [make_record("audit", each) for each in found]
             after = _AuditPosition(
                 max((each["at"] for each in found), default=position.at),
                 position.numbers | dict(map(_split_id, found)),

@@ -34,9 +34,10 @@ def get_locked_at() -> float:
 
 
 def list_environments() -> tuple[Path, ...]:
-    """Return the environment of the API, which is the core's too, and the environment that the Debian package
-    gatewayctl has beside it."""
-    return Path(sys.prefix), Path(sys.prefix).with_name("gatewayctl")
+    """Return the environment of the API, which is the core's too, and the environments that the Debian
+    packages gatewayctl and gateway-relay have beside it."""
+    own = Path(sys.prefix)
+    return own, own.with_name("gatewayctl"), own.with_name("gateway-relay")
 
 
 def list_packages(environments: Iterable[Path]) -> list[Package]:

@@ -69,7 +69,7 @@ def test_the_release_has_these_files_with_these_digests(release: Path) -> None:
     names = {path.name for path in release.iterdir()}
     packages = {
         f"{name}_{VERSION}+deb{debian}_amd64.deb"
-        for name in ("gateway-api", "gateway-core", "gatewayctl")
+        for name in ("gateway-api", "gateway-core", "gateway-relay", "gatewayctl")
         for debian in (12, 13)
     }
     assert {name.replace("arm64", "amd64") for name in names} == packages | {

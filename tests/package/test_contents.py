@@ -14,7 +14,7 @@ from gateway_contract.version import VERSION
 
 REPOSITORY = Path(__file__).parents[2]
 WHEELS = REPOSITORY / "build/wheels"
-LOCK = (REPOSITORY / "requirements/run.lock").read_text()
+LOCK = "".join((REPOSITORY / f"requirements/{name}.lock").read_text() for name in ("run", "relay"))
 
 
 def normalize(name: str) -> str:
@@ -91,7 +91,7 @@ def test_the_command_lists_what_the_bill_of_materials_has(bill: Any, unpacked: P
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     rows = [line.split() for line in said.splitlines() if not line.startswith("#")]
     assert {(name, version) for name, version, *_ in rows} == list_components(bill)
-    assert {Path(row[-1]).name for row in rows} == {"gateway-api", "gatewayctl"}
+    assert {Path(row[-1]).name for row in rows} == {"gateway-api", "gateway-relay", "gatewayctl"}
 
 
 def test_the_wheel_installs_from_the_built_wheels_without_an_index(
@@ -99,8 +99,8 @@ def test_the_wheel_installs_from_the_built_wheels_without_an_index(
 ) -> None:
     subprocess.run(["/usr/bin/python3", "-m", "venv", tmp_path], check=True)
     pip = [tmp_path / "bin/pip", "--isolated", "--disable-pip-version-check", "install", "--no-index"]
-    subprocess.run([*pip, "--quiet", "--find-links", WHEELS, f"gateway-api=={VERSION}"], check=True)
-    for program in ("gateway-api", "gateway-core", "gatewayctl"):
+    subprocess.run([*pip, "--quiet", "--find-links", WHEELS, f"gateway-api[relay]=={VERSION}"], check=True)
+    for program in ("gateway-api", "gateway-core", "gateway-relay", "gatewayctl"):
         said = subprocess.run(
             [tmp_path / "bin" / program, "--version"], capture_output=True, text=True, check=True
         ).stdout

@@ -40,6 +40,7 @@ def unpacked(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
     [
         ("gateway-api", PROGRAMS, ["gateway_api", "gateway_contract"]),
         ("gateway-core", PROGRAMS, ["gateway_api", "gateway_contract", "gateway_core"]),
+        ("gateway-relay", "/usr/lib/gateway-relay", ["gateway_client", "gateway_contract", "gateway_relay"]),
         ("gatewayctl", COMMAND_LINE, ["gateway_client", "gateway_contract", "gatewayctl"]),
     ],
 )

@@ -34,7 +34,9 @@ PROGRAMS = [unit for unit in UNITS if unit.suffix == ".service"]
 ONCE = ("gateway-api-certificate", "gateway-api-renewal")
 #: Debian's daemons, which the core starts and stops.
 DAEMONS = ("gateway-dnsmasq", "gateway-pppoe@")
-SERVICES = [unit for unit in PROGRAMS if unit.stem not in (*ONCE, *DAEMONS)]
+#: It serves no clients, and has no watchdog.
+RELAY = "gateway-relay"
+SERVICES = [unit for unit in PROGRAMS if unit.stem not in (*ONCE, *DAEMONS, RELAY)]
 CORES = ("gateway-core-lab", "gateway-core-linux")
 _API = {"User": "gateway-api", "Restart": "always", "MemoryMax": "1G"}
 _CORE = {"User": "gateway-core", "Restart": "always", "MemoryMax": "3G", "ProcSubset": "pid"}
@@ -43,6 +45,11 @@ SETTINGS = {
     "gateway-api": {**_API, "LoadCredential": "secret:/etc/gateway-api/secret"},
     "gateway-api-token": {**_API, "User": "gateway-api-token"},
     "gateway-api-certificate": {"LoadCredential": "key:/etc/gateway-api/tls/key.pem"},
+    RELAY: {
+        "User": "gateway-relay",
+        "Restart": "always",
+        "LoadCredential": "relay:/etc/gateway-api/gateway-relay",
+    },
     "gateway-core-lab": _CORE,
     "gateway-core-linux": {
         **_CORE,
@@ -61,6 +68,7 @@ MOST_EXPOSED = {
     "gateway-api-renewal": 1.0,
     "gateway-core-lab": 0.3,
     "gateway-core-linux": 2.1,
+    "gateway-relay": 1.0,
     "gateway-dnsmasq": 1.8,
     # As root, with /dev/ppp and PPPoE sockets.
     "gateway-pppoe@": 3.1,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import nats
+import nkeys
 import requests
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -132,6 +134,15 @@ class NatsServer:
     def list_messages(self, subject: str = "gw.>") -> list[StoredMessage]:
         """Return the messages of the stream of the gateways, in their order."""
         return self.use(lambda jetstream: list_messages(jetstream, subject))
+
+
+def make_seed() -> str:
+    """Create the seed of an NKey of a user."""
+    return str(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER).decode())
+
+
+def find_public_key(seed: str) -> str:
+    return str(nkeys.from_seed(bytearray(seed.encode())).public_key.decode())
 
 
 def make_stream(**options: Any) -> StreamConfig:

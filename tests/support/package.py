@@ -12,7 +12,7 @@ import requests
 from tests.support.machine import Machine
 from tests.support.stack import Api
 
-NAMES = ("gateway-api", "gateway-core", "gatewayctl")
+NAMES = ("gateway-api", "gateway-core", "gateway-relay", "gatewayctl")
 PROGRAMS = "/usr/lib/gateway-api"
 
 

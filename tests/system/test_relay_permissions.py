@@ -1,13 +1,11 @@
 """What one gateway can do to another on a NATS server with the permissions that the documentation shows."""
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import nats
-import nkeys
 import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
@@ -17,21 +15,13 @@ from gateway_relay.messages import make_event
 from gateway_relay.publisher import Publisher
 from gateway_relay.spool import Spool
 from tests.support.manual import steps
-from tests.support.nats import STREAM, NatsServer, running_nats
+from tests.support.nats import STREAM, NatsServer, find_public_key, make_seed, running_nats
 
 T = TypeVar("T")
 
 SECTION = "Permissions on the NATS servers"
 KEYS = ("KEY_OF_ADMINISTRATOR", "KEY_OF_BNG_1", "KEY_OF_BNG_2")
 BOOT = "84a7e8343baf37f9"
-
-
-def make_seed() -> str:
-    return nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER).decode()
-
-
-def find_public_key(seed: str) -> str:
-    return str(nkeys.from_seed(bytearray(seed.encode())).public_key.decode())
 
 
 SEEDS = {key: make_seed() for key in KEYS}

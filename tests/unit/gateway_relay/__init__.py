@@ -1,1 +1,1 @@
-"""Tests of the relay."""
+"""Tests of the relay to NATS JetStream."""
