@@ -179,11 +179,11 @@ def test_the_id_of_a_message_depends_on_gateway_content_and_key() -> None:
 
 
 def test_dropping_the_events_of_a_full_spool_needs_little_space(path: Path) -> None:
-    size = 4 << 20
+    size = 12 << 20
     spool = Spool(path, size)
     spool.add_snapshot(Reason.FIRST_CONTACT, "boot-0")
-    for number in range(1, 2 * size // 1000):
-        spool.add_event(Message(f"boot-{number}", "events.session_up", b"x" * 1000, f"boot-{number}"))
+    for number in range(1, 2 * size // 4000):
+        spool.add_event(Message(f"boot-{number}", "events.session_up", b"x" * 4000, f"boot-{number}"))
     (first,) = spool.read(1)
     assert isinstance(first.content, Snapshot)
     assert first.content.reason == Reason.SPOOL_FULL
