@@ -8,8 +8,8 @@ description:
   - Stages the changes that make the running configuration contain a partial configuration, and commits
     them, all or none.
   - A configuration that contains the partial configuration already is not changed.
-  - The task fails if the candidate of the gateway has staged changes of others, or if another commit waits
-    for its confirmation.
+  - The task fails if there is something to change while the candidate of the gateway has staged changes of
+    others, or while another commit waits for its confirmation.
   - If the task fails or runs in check mode, the module discards its own changes of the candidate.
   - The user needs the role admin.
 extends_documentation_fragment: subscriber_gateway.api.gateway
@@ -17,7 +17,9 @@ options:
   state:
     description:
       - With V(present), the module commits the changes.
-      - With V(confirmed), the module confirms the last commit if this commit waits for a confirmation.
+      - With V(confirmed), the module confirms the last commit if this commit waits for a confirmation. The
+        task fails if the running configuration does not contain O(config) and O(secrets), for example because
+        the deadline is over.
     type: str
     choices: [present, confirmed]
     default: present
@@ -85,7 +87,7 @@ EXAMPLES = r"""
 
 - name: Change the CGNAT appliance, for two minutes
   subscriber_gateway.api.config:
-    config:
+    config: &appliance
       cgnat:
         handoff_gateway: 10.255.1.6
     confirm_seconds: 120
@@ -96,6 +98,7 @@ EXAMPLES = r"""
 
 - name: Keep the new appliance
   subscriber_gateway.api.config:
+    config: *appliance
     state: confirmed
 """
 
@@ -134,6 +137,8 @@ status:
   type: int
 """
 
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 
 from ansible.module_utils.basic import AnsibleModule
@@ -167,55 +172,44 @@ def main():
     run(module, lambda gateway: act(module, gateway))
 
 
-def confirm(module, gateway):
-    """Confirm the last commit if it waits for a confirmation, and return the result of the module. Raises
-    GatewayError if the gateway cannot be asked."""
-    try:
-        is_waiting = gateway.get(f"{PATH}/compare")["confirm_deadline"] is not None
-        if is_waiting and not module.check_mode:
-            gateway.request("POST", f"{PATH}/confirm")
-    except GatewayError as error:
-        raise GatewayError(
-            f"{error}; the last commit is not confirmed: if it had confirm_seconds, the former configuration "
-            "returns by itself",
-            error.status,
-            error.errors,
-        ) from error
-    return {"changed": is_waiting, "confirm_deadline": None}
+@dataclass
+class Candidate:
+    """Candidate with the changes of the task. `difference` is empty if nothing changes. `deadline` is that of
+    the last commit if this commit waits for its confirmation."""
+
+    etag: str
+    deadline: int | None
+    difference: str = ""
+    impact: dict | None = None
+    is_committed: bool = False
 
 
-def change(module, gateway):
-    """Commit the changes that make the running configuration contain the partial configuration, and return
-    the result of the module. Raises GatewayError if the gateway refuses the changes."""
+@contextmanager
+def stage(module, gateway):
+    """Stage the changes that make the running configuration contain the partial configuration, and yield the
+    candidate. At the end of the block, discard the changes unless they were committed. Raises GatewayError if
+    the gateway refuses the changes, or if the candidate has changes of others."""
     before = gateway.request("GET", f"{PATH}/compare")
+    deadline = before.data["confirm_deadline"]
+    operations = plan(module.params["config"], module.params["secrets"], gateway.get(PATH))
+    if not operations:
+        yield Candidate(before.etag, deadline)
+        return
     if before.data["diff"]:
         raise GatewayError(
             f"{gateway.url}: the candidate has staged changes, which this task would commit too; commit or "
             f"discard them first:\n{before.data['diff']}"
         )
-    result = {
-        "changed": False,
-        "difference": "",
-        "impact": None,
-        "commit": None,
-        "confirm_deadline": before.data["confirm_deadline"],
-    }
-    operations = plan(module.params["config"], module.params["secrets"], gateway.get(PATH))
-    if operations:
-        etag = gateway.request("POST", f"{PATH}/edit", {"operations": operations}, before.etag).etag
-        try:
-            result.update(preview(gateway, result["confirm_deadline"]))
-            if result["changed"]:
-                finish(module, gateway, result, etag)
-        finally:
-            if result["commit"] is None:
-                discard(module, gateway, etag)
-    if result["confirm_deadline"] is not None and not result["changed"]:
-        end = format_time(result["confirm_deadline"])
-        module.warn(
-            f"{gateway.url}: the former configuration returns at {end} unless the last commit is confirmed"
-        )
-    return result
+    candidate = Candidate(
+        gateway.request("POST", f"{PATH}/edit", {"operations": operations}, before.etag).etag, deadline
+    )
+    try:
+        after = gateway.get(f"{PATH}/compare")
+        candidate.difference, candidate.impact = after["diff"], after["impact"]
+        yield candidate
+    finally:
+        if not candidate.is_committed:
+            discard(module, gateway, candidate.etag)
 
 
 def plan(config, secrets, running):
@@ -229,39 +223,78 @@ def plan(config, secrets, running):
         raise GatewayError(f"config: {error}") from error
 
 
-def preview(gateway, deadline):
-    """Return the results that describe the staged changes. `deadline` is that of another commit. Raises
-    GatewayError if another commit waits for its confirmation, because a commit would confirm it."""
-    comparison = gateway.get(f"{PATH}/compare")
-    if not comparison["diff"]:
-        return {}
-    if deadline is not None:
+def change(module, gateway):
+    """Commit the changes that make the running configuration contain the partial configuration, and return
+    the result of the module. Raises GatewayError if the gateway refuses the changes."""
+    with stage(module, gateway) as candidate:
+        result = {
+            "changed": bool(candidate.difference),
+            "difference": candidate.difference,
+            "impact": candidate.impact if candidate.difference else None,
+            "commit": None,
+            "confirm_deadline": candidate.deadline,
+        }
+        if not candidate.difference:
+            if candidate.deadline is not None:
+                module.warn(
+                    f"{gateway.url}: the former configuration returns at {format_time(candidate.deadline)} "
+                    "unless the last commit is confirmed"
+                )
+            return result
+        if candidate.deadline is not None:
+            raise GatewayError(
+                f"{gateway.url}: another commit waits for its confirmation; confirm it, or wait until the "
+                f"former configuration has returned at {format_time(candidate.deadline)}"
+            )
+        if module._diff:
+            result["diff"] = {"prepared": candidate.difference + describe_impact(candidate.impact)}
+        if module.check_mode:
+            predict(module, gateway, candidate)
+        else:
+            result["commit"] = commit(module, gateway, candidate.etag)
+            result["confirm_deadline"] = result["commit"]["confirm_deadline"]
+            candidate.is_committed = True
+    return result
+
+
+def confirm(module, gateway):
+    """Confirm the last commit if it waits for a confirmation, and return the result of the module. Raises
+    GatewayError if the gateway cannot be asked, or if the running configuration does not contain the partial
+    configuration."""
+    try:
+        with stage(module, gateway) as candidate:
+            # In check mode, the task before has not committed.
+            if candidate.difference and not module.check_mode:
+                raise GatewayError(
+                    f"{gateway.url}: the running configuration does not contain config; perhaps the former "
+                    f"configuration has returned at the deadline:\n{candidate.difference}"
+                )
+        is_waiting = candidate.deadline is not None
+        if is_waiting and not module.check_mode:
+            gateway.request("POST", f"{PATH}/confirm")
+    except GatewayError as error:
         raise GatewayError(
-            f"{gateway.url}: another commit waits for its confirmation; confirm it, or wait until the former "
-            f"configuration has returned at {format_time(deadline)}"
-        )
-    return {"changed": True, "difference": comparison["diff"], "impact": comparison["impact"]}
+            f"{error}; the last commit is not confirmed: if it had confirm_seconds, the former "
+            "configuration returns by itself",
+            error.status,
+            error.errors,
+        ) from error
+    return {"changed": is_waiting, "confirm_deadline": None}
 
 
-def finish(module, gateway, result, etag):
-    """Commit the staged changes, or only check them in check mode, and complete the result. Raises
-    GatewayError if the gateway refuses the commit, or would refuse it."""
-    impact, limit = result["impact"], module.params["max_sessions_dropped"]
-    if module._diff:
-        result["diff"] = {"prepared": result["difference"] + describe_impact(impact)}
-    if not module.check_mode:
-        result["commit"] = commit(module, gateway, etag)
-        result["confirm_deadline"] = result["commit"]["confirm_deadline"]
-    elif impact is None:
+def predict(module, gateway, candidate):
+    """Warn of sessions that a commit would end. Raises GatewayError if a commit would be refused."""
+    impact, limit = candidate.impact, module.params["max_sessions_dropped"]
+    if impact is None:
         raise GatewayError(
             f"{gateway.url}: the gateway would refuse the commit, because values are missing or contradict "
-            f"one another; without check mode, the error names them:\n{result['difference']}"
+            f"one another; without check mode, the error names them:\n{candidate.difference}"
         )
-    elif limit is not None and impact["sessions_dropped"] > limit:
+    if limit is not None and impact["sessions_dropped"] > limit:
         raise GatewayError(
             f"{gateway.url}: {impact['sessions_dropped']} sessions would end; max_sessions_dropped is {limit}"
         )
-    elif impact["sessions_dropped"]:
+    if impact["sessions_dropped"]:
         module.warn(f"{gateway.url}: {describe_impact(impact)}")
 
 
