@@ -350,6 +350,16 @@ class TroubledFleet:
     def kill_leader(self) -> None:
         self._kill_server(self.find_leader())
 
+    def kill_leader_and_core(self) -> None:
+        """Kill the leader of the stream, and a core meanwhile: its snapshot finds no leader."""
+        server, site = self.find_leader(), self._chance.choice(self.sites)
+        server.kill()
+        site.cut()
+        site.gateway.boot()
+        site.restore()
+        self._pause(4)
+        self._start_server(server)
+
     def kill_consumer(self) -> None:
         self.consumer.kill()
         self._pause(2)
