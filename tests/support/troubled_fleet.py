@@ -158,6 +158,14 @@ class Row(NamedTuple):
     dropped: int
 
 
+def find_leader(servers: Sequence[NatsServer]) -> NatsServer:
+    """Return the server that leads the stream, when there is one."""
+    leader: NatsServer = wait_for(
+        "a leader of the stream", lambda: next((server for server in servers if _leads(server)), None)
+    )
+    return leader
+
+
 def _leads(server: NatsServer) -> bool:
     """Return True if the server leads the stream, and its consumers have leaders, too."""
     accounts = server.ask("/jsz?consumers=true").get("account_details", [])
@@ -348,11 +356,11 @@ class TroubledFleet:
         self._kill_server(self._chance.choice(self.servers))
 
     def kill_leader(self) -> None:
-        self._kill_server(self.find_leader())
+        self._kill_server(find_leader(self.servers))
 
     def kill_leader_and_core(self) -> None:
         """Kill the leader of the stream, and a core meanwhile: its snapshot finds no leader."""
-        server, site = self.find_leader(), self._chance.choice(self.sites)
+        server, site = find_leader(self.servers), self._chance.choice(self.sites)
         server.kill()
         site.cut()
         site.gateway.boot()
@@ -412,7 +420,7 @@ class TroubledFleet:
         self._start_server(server)
 
     def fill_disk_of_leader(self) -> None:
-        server = self.find_leader()
+        server = find_leader(self.servers)
         self._fill(f"store {server.name}")
         server.kill()
         self._start_server(server)
@@ -433,7 +441,7 @@ class TroubledFleet:
     def _start_server(self, server: NatsServer) -> None:
         """Start a server, and wait until the cluster serves the stream."""
         server.start()
-        self.find_leader()
+        find_leader(self.servers)
 
     @contextmanager
     def _cut(self, connection: Any) -> Iterator[None]:
@@ -460,15 +468,6 @@ class TroubledFleet:
 
     def _pause(self, seconds: float) -> None:
         time.sleep(self._chance.uniform(0.1, 1) * seconds)
-
-    def find_leader(self) -> NatsServer:
-        """Return the server that leads the stream."""
-
-        def find() -> NatsServer | None:
-            return next((server for server in self.servers if _leads(server)), None)
-
-        leader: NatsServer = wait_for("a leader of the stream", find)
-        return leader
 
     # What must hold.
 
