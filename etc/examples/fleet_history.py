@@ -122,7 +122,8 @@ class Database:
 @dataclass
 class Gateway:
     """State of reading one gateway: the last event, `early` events by their sequence, and how many parts of
-    which snapshot have arrived. `seen_at` is the time of the last event or snapshot, in epoch seconds."""
+    which snapshot have arrived. `seen_at` is the time of the last event or snapshot, in epoch seconds, and
+    `former_boots` are the runs of the core before `boot`."""
 
     boot: str
     sequence: int
@@ -130,6 +131,7 @@ class Gateway:
     snapshot: str = ""
     parts: int = 0
     early: dict[str, Any] = field(default_factory=dict)
+    former_boots: list[str] = field(default_factory=list)
 
 
 class History:
@@ -213,6 +215,8 @@ class History:
         gateway = self.gateways.setdefault(name, Gateway(boot, sequence))
         if boot == gateway.boot and sequence < gateway.sequence:
             return  # After a power cut, a relay may publish an old snapshot again.
+        if boot in gateway.former_boots:
+            return  # A server that hung has stored an old snapshot late.
         if part["part"] == 1:
             # A relay sends a snapshot after everything before it: events that are missing now were dropped.
             for early in sorted(map(int, gateway.early)):
@@ -228,7 +232,8 @@ class History:
                 self.execute(ADD_LISTED, **values)
         if part["is_last"]:
             self.execute(END_UNLISTED, gateway=name, snapshot=id, seen_at=gateway.seen_at, at=at)
-            self.gateways[name] = Gateway(boot, sequence, at)
+            former_boots = [each for each in [*gateway.former_boots, gateway.boot] if each != boot]
+            self.gateways[name] = Gateway(boot, sequence, at, former_boots=former_boots[-100:])
 
 
 async def follow(jetstream: JetStreamContext, options: argparse.Namespace) -> None:

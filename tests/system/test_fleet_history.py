@@ -233,6 +233,19 @@ def test_a_snapshot_that_comes_again_or_in_part_changes_nothing(site: Site) -> N
     ]
 
 
+def test_a_snapshot_of_a_former_run_that_comes_late_changes_nothing(site: Site) -> None:
+    site.start()
+    site.publish(part("a-5", [listed(1, NOON)]), part("b-0", [listed(2, NOON + 9)]))
+    site.publish(part("a-5", [listed(1, NOON)], attempt="late"))
+    site.publish(up(3, NOON + 10, "b", 1))
+    site.wait_until_read()
+    assert [(id, before is None) for id, *_, before in site.list_ends()] == [
+        (1, False),
+        (2, True),
+        (3, True),
+    ]
+
+
 def test_a_session_keeps_one_row_if_the_list_has_an_earlier_start_than_its_event(site: Site) -> None:
     site.start()
     site.publish(part("a-0", []), up(1, NOON + 20, sequence=1))
