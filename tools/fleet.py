@@ -44,13 +44,22 @@ _SERVER = """\
 server_name: fleet
 listen: "127.0.0.1:{port}"
 jetstream {{ store_dir: "{folder}", max_file_store: 1GB }}
-authorization {{ users: [
-{users}
-] }}
+accounts {{
+  FLEET: {{
+    jetstream: enabled
+    exports: [ {{ service: "gw.>" }} ]
+    users: [ {{ nkey: {administrator} }} ]
+  }}
+  GATEWAYS: {{
+    imports: [ {{ service: {{ account: FLEET, subject: "gw.>" }} }} ]
+    users: [
+{relays}
+    ]
+  }}
+}}
 """
-#: A relay may write only the subjects of its gateway, and read only the replies to its own requests.
-_RELAY = '  {{ nkey: {key}, permissions: {{ publish: "gw.{name}.>", subscribe: "_INBOX.{name}.>" }} }}'
-_ADMINISTRATOR = "  {{ nkey: {key} }}"
+#: docs/explanation/relay.md explains the accounts and the permissions.
+_RELAY = '      {{ nkey: {key}, permissions: {{ publish: "gw.{name}.>", subscribe: "_INBOX.{name}.>" }} }}'
 
 _GREETING = """
 {count} gateways with simulated subscribers are running. Ctrl-C stops them.
@@ -90,9 +99,14 @@ class FleetFolder:
         if a file cannot be read or written."""
         self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.environment.unlink(missing_ok=True)
-        users = [_ADMINISTRATOR.format(key=_make_key(self.administrator))]
-        users += [_RELAY.format(key=_make_key(self.key_of(name)), name=name) for name in self.names]
-        text = _SERVER.format(port=nats_port, folder=self.folder / "jetstream", users="\n".join(users))
+        text = _SERVER.format(
+            port=nats_port,
+            folder=self.folder / "jetstream",
+            administrator=_make_key(self.administrator),
+            relays="\n".join(
+                _RELAY.format(key=_make_key(self.key_of(name)), name=name) for name in self.names
+            ),
+        )
         durable.replace(self.server, text.encode())
 
     def key_of(self, name: str) -> Path:
@@ -193,7 +207,7 @@ def fleet(count: int, port: int, nats_port: int, sessions: int, arrivals: float,
 
 
 def _make_key(path: Path) -> str:
-    """Return the public key of the NKey whose seed is in a file. Create the file if there is none."""
+    """Return the public key of the NKey in a file. Create the file if there is none."""
     if not path.exists():
         durable.replace(path, nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
     return str(nkeys.from_seed(path.read_bytes()).public_key.decode())

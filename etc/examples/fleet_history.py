@@ -3,6 +3,7 @@
 Each gateway has a relay, which publishes what happens to a stream of NATS JetStream. This program reads the
 stream, and writes a row for each session to SQLite or PostgreSQL:
 
+    python3 fleet_history.py create-key bng1.nk
     python3 fleet_history.py create-stream --replicas 3
     python3 fleet_history.py follow
     python3 fleet_history.py who 100.64.0.5 --at 2026-11-20T18:00:00Z
@@ -29,9 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import nats
+import nkeys
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, StreamConfig
 from nats.js.errors import NotFoundError
 
 try:
@@ -53,28 +55,28 @@ CREATE TABLE IF NOT EXISTS place (stream TEXT NOT NULL, sequence BIGINT NOT NULL
 SAVE_GATEWAY = """INSERT INTO gateway VALUES (:name, :state)
     ON CONFLICT (name) DO UPDATE SET state = excluded.state"""
 SAVE_PLACE = "UPDATE place SET sequence = :after WHERE stream = :stream AND sequence = :before"
-# A gateway announces a session up to a minute after its start. A snapshot may have brought it before.
+# A snapshot may have brought the session before.
 ADD_STARTED = """INSERT INTO session
     (gateway, boot, id, started_at, username, ip_address, mac_address, access_interface)
     SELECT :gateway, :boot, :id, :at, :username, :ip_address, :mac_address, :access_interface
     WHERE NOT EXISTS (SELECT 1 FROM session WHERE gateway = :gateway AND boot = :boot AND id = :id
-        AND started_at BETWEEN :at - 60 AND :at)
+        AND started_at BETWEEN :earliest AND :at)
     ON CONFLICT DO NOTHING"""
 END = """UPDATE session SET ended_at = :at, ended_after = NULL, ended_before = NULL, reason = :reason,
     bytes_in = :bytes_in, bytes_out = :bytes_out
     WHERE gateway = :gateway AND id = :id AND started_at = (SELECT min(started_at) FROM session
         WHERE gateway = :gateway AND id = :id AND ended_at IS NULL
-        AND started_at >= :at - :duration_seconds)"""
+        AND started_at >= :started_at)"""
 # Without an address: the start was before this program read the stream.
 ADD_ENDED = """INSERT INTO session (gateway, boot, id, started_at, username, mac_address, access_interface,
         ended_at, reason, bytes_in, bytes_out)
-    VALUES (:gateway, :boot, :id, :at - :duration_seconds, :username, :mac_address, :access_interface,
+    VALUES (:gateway, :boot, :id, :started_at, :username, :mac_address, :access_interface,
         :at, :reason, :bytes_in, :bytes_out)
     ON CONFLICT DO NOTHING"""
 LIST_KNOWN = """UPDATE session SET started_at = :started_at, ip_address = :ip_address, boot = :boot,
     snapshot = :snapshot, ended_after = NULL, ended_before = NULL
     WHERE gateway = :gateway AND id = :id AND username = :username AND ended_at IS NULL
-        AND started_at BETWEEN :started_at AND :started_at + 60"""
+        AND started_at BETWEEN :started_at AND :latest"""
 ADD_LISTED = """INSERT INTO session
     (gateway, boot, snapshot, id, started_at, username, ip_address, mac_address, access_interface)
     VALUES (:gateway, :boot, :snapshot, :id, :started_at, :username, :ip_address, :mac_address,
@@ -89,10 +91,22 @@ FIND_HOLDERS = """SELECT gateway, id, username, mac_address, started_at, ended_a
     FROM session WHERE ip_address = :address AND started_at <= :until
         AND (ended_at >= :since OR ended_at IS NULL AND (ended_before IS NULL OR ended_before >= :since))
     ORDER BY started_at DESC LIMIT 50"""
+# A gateway announces a session at most this long after its start.
+ANNOUNCED_SECONDS = 60
 # Messages of one transaction. The first one waits at most this long for others.
 BATCH_MESSAGES, BATCH_SECONDS = 500, 0.2
-# Events that wait for an earlier event of their gateway. A relay has at most 500 events on their way.
+# Events that wait for an earlier event of their gateway. A relay has at most 500 messages on their way.
 MAX_EARLY_EVENTS = 5000
+# Fields that are read.
+_START = "id", "at", "username", "ip_address", "mac_address", "access_interface"
+_END = "id", "at", "username", "mac_address", "access_interface", "reason", "bytes_in", "bytes_out"
+FIELDS = {
+    "session_up": _START,
+    "session_down": (*_END, "duration_seconds"),
+    "session_rate": ("id", "at"),
+    "listed": (*_START[:1], "started_at", *_START[2:]),
+}
+NUMBERS = {"id", "at", "started_at", "bytes_in", "bytes_out", "duration_seconds"}
 
 DATABASE_ERRORS = (sqlite3.Error, psycopg.Error) if psycopg else (sqlite3.Error,)
 
@@ -184,19 +198,28 @@ class History:
 
     def _add(self, message: Msg) -> str:
         """Add a message, and return the name of its gateway."""
-        _, name, kind, *event = message.subject.split(".")
-        if kind == "events":
-            boot, _, sequence = message.headers["Gateway-Event"].rpartition("-")
-            gateway = self.gateways.setdefault(name, Gateway(boot, int(sequence) - 1))
-            # A known sequence: a duplicate. Another boot: a duplicate, too, from before a snapshot.
-            if boot == gateway.boot and int(sequence) > gateway.sequence:
-                gateway.early[sequence] = *event, json.loads(message.data)
-                self._add_events(name, gateway)
-                if len(gateway.early) == MAX_EARLY_EVENTS:
-                    log.error("%s: event %d is missing, so later events wait", name, gateway.sequence + 1)
-        elif kind == "snapshot":
-            self._add_part(name, json.loads(message.data), int(message.metadata.timestamp.timestamp()))
+        # The servers check the subject. Everything else can be wrong if somebody broke into the gateway.
+        _, name, kind, *event = [*message.subject.split("."), "", ""]
+        try:
+            if kind == "events":
+                boot, _, number = (message.headers or {})["Gateway-Event"].rpartition("-")
+                self._add_event(name, boot, int(number), event[0], parse(event[0], json.loads(message.data)))
+            elif kind == "snapshot":
+                self._add_part(name, json.loads(message.data), int(message.metadata.timestamp.timestamp()))
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            log.error("ignored a message on %s that no relay sends: %r", message.subject, error)
         return name
+
+    def _add_event(self, name: str, boot: str, sequence: int, kind: str, values: dict[str, Any]) -> None:
+        gateway = self.gateways.setdefault(name, Gateway(boot, sequence - 1))
+        # A known sequence: a duplicate. Another boot: a duplicate, too, from before a snapshot.
+        if boot == gateway.boot and sequence > gateway.sequence:
+            gateway.early[str(sequence)] = kind, values
+            self._add_events(name, gateway)
+        if len(gateway.early) > MAX_EARLY_EVENTS:
+            log.error("%s: event %d is missing, going on without it", name, gateway.sequence + 1)
+            gateway.sequence = min(map(int, gateway.early)) - 1
+            self._add_events(name, gateway)
 
     def _add_events(self, name: str, gateway: Gateway) -> None:
         """Add the events that follow the last one without a hole."""
@@ -205,13 +228,15 @@ class History:
             gateway.sequence += 1
             gateway.seen_at = values["at"]
             if kind == "session_up":
-                self.execute(ADD_STARTED, **values)
-            elif kind == "session_down" and self.execute(END, **values).rowcount == 0:
-                self.execute(ADD_ENDED, **values)
+                self.execute(ADD_STARTED, earliest=values["at"] - ANNOUNCED_SECONDS, **values)
+            elif kind == "session_down":
+                values["started_at"] = values["at"] - values["duration_seconds"]
+                if self.execute(END, **values).rowcount == 0:
+                    self.execute(ADD_ENDED, **values)
 
     def _add_part(self, name: str, part: dict[str, Any], at: int) -> None:
-        boot, _, text = part["after"].rpartition("-")
-        sequence, id = int(text), part["id"]
+        boot, _, text = check_text(part["after"]).rpartition("-")
+        sequence, id = int(text), check_text(part["id"])
         gateway = self.gateways.setdefault(name, Gateway(boot, sequence))
         if boot == gateway.boot and sequence < gateway.sequence:
             return  # After a power cut, a relay may publish an old snapshot again.
@@ -227,13 +252,32 @@ class History:
             return  # The first parts are not in the stream any more.
         gateway.parts += 1
         for session in part["sessions"]:
-            values = session | {"gateway": name, "boot": boot, "snapshot": id}
-            if self.execute(LIST_KNOWN, **values).rowcount == 0:
+            values = parse("listed", session) | {"gateway": name, "boot": boot, "snapshot": id}
+            latest = values["started_at"] + ANNOUNCED_SECONDS
+            if self.execute(LIST_KNOWN, latest=latest, **values).rowcount == 0:
                 self.execute(ADD_LISTED, **values)
         if part["is_last"]:
             self.execute(END_UNLISTED, gateway=name, snapshot=id, seen_at=gateway.seen_at, at=at)
             former_boots = [each for each in [*gateway.former_boots, gateway.boot] if each != boot]
             self.gateways[name] = Gateway(boot, sequence, at, former_boots=former_boots[-100:])
+
+
+def parse(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that are read. Raises KeyError, TypeError or ValueError for wrong ones."""
+    values = {name: data[name] for name in FIELDS[kind]}
+    for name, value in values.items():
+        if name not in NUMBERS:
+            check_text(value or "")
+        elif type(value) is not int or not 0 <= value < 1 << 60:
+            raise ValueError(f"{name} is not a number")
+    return values
+
+
+def check_text(text: str) -> str:
+    """Return a text. Raises ValueError if a database could not store the text."""
+    if len(text.encode()) > 1000 or "\0" in text:
+        raise ValueError("wrong text")
+    return text
 
 
 async def follow(jetstream: JetStreamContext, options: argparse.Namespace) -> None:
@@ -288,11 +332,22 @@ async def create_stream(jetstream: JetStreamContext, options: argparse.Namespace
         max_age=options.days * 86_400,
         max_bytes=options.gibibytes * 1024**3,
         duplicate_window=120,
+        # Otherwise a gateway that floods the stream would remove the messages of all.
+        discard=DiscardPolicy.NEW,
     )
     try:
         await jetstream.update_stream(config)
     except NotFoundError:
         await jetstream.add_stream(config)
+
+
+def create_key(options: argparse.Namespace) -> int:
+    """Write the seed of a new NKey to a file, and print the public key, which the servers need."""
+    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
+    options.file.touch(0o600, exist_ok=False)
+    options.file.write_bytes(seed)
+    print(nkeys.from_seed(seed).public_key.decode())
+    return 0
 
 
 def show_holders(options: argparse.Namespace) -> int:
@@ -304,7 +359,7 @@ def show_holders(options: argparse.Namespace) -> int:
     for gateway, id, username, mac_address, started_at, ended_at, after, before in holders:
         end = f"between {write(after)} and {write(before)}" if before else "up"
         end = write(ended_at) if ended_at else end
-        start = write(started_at)
+        start, username = write(started_at), re.sub(r"[^ -~]", "?", username)
         print(f"{gateway:<10} {id:>6}  {username:<28}  {mac_address or '-':<17}  {start:<20}  {end}")
     return 0 if holders else 1
 
@@ -349,16 +404,20 @@ def main() -> int:
     creating = commands.add_parser("create-stream", help="create the stream, or change its limits")
     creating.add_argument("--replicas", type=int, default=1, help="servers that store each message")
     creating.add_argument("--days", type=int, default=7, help="age at which messages are removed")
-    creating.add_argument("--gibibytes", type=int, default=10, help="size above which the oldest are removed")
+    creating.add_argument("--gibibytes", type=int, default=10, help="size above which new ones are refused")
     creating.set_defaults(work=create_stream)
     for command in (following, creating):
         command.add_argument("--nats", action="append", required=True, metavar="URL", help="tls://HOST:PORT")
         command.add_argument("--ca", metavar="FILE", help="CA certificate of the servers, in PEM")
         command.add_argument("--nkey", metavar="FILE", help="seed of an NKey")
         command.add_argument("--credentials", metavar="FILE", help="credentials file, in place of an NKey")
+    keying = commands.add_parser("create-key", help="write an NKey, and print its public key")
+    keying.add_argument("file", type=Path)
+    keying.set_defaults(answer=create_key)
     asking = commands.add_parser("who", help="list the sessions that had an IPv4 address")
     asking.add_argument("address")
     asking.add_argument("--at", type=parse_time, metavar="TIME", help="ISO 8601, or epoch seconds")
+    asking.set_defaults(answer=show_holders)
     for command in (following, asking):
         command.add_argument(
             *("--database", "-d"),
@@ -369,8 +428,8 @@ def main() -> int:
     options = parser.parse_args()
     logging.basicConfig(format="%(levelname)s %(message)s")
     try:
-        if "work" not in options:
-            return show_holders(options)
+        if "answer" in options:
+            return int(options.answer(options))
         with suppress(KeyboardInterrupt):
             asyncio.run(run(options))
     except (*DATABASE_ERRORS, nats.errors.Error, OSError, RuntimeError) as error:

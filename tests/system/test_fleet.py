@@ -1,13 +1,17 @@
-"""`make fleet` as a person meets it: what it prints, and what it leaves behind."""
+"""`make fleet` as a person meets it: what it prints, what its tutorial shows, and what it leaves behind."""
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.manual import blocks, script, wrong
+from tests.support.nats import list_messages, use_jetstream
 from tests.support.stack import descendants, free_port, make_state, wait_for
+from tests.system.test_asyncapi import find_errors
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,6 +76,8 @@ def test_the_printed_lines_work_when_pasted_and_ctrl_c_stops_everything(tmp_path
         # The address is that of a session of the last gateway.
         assert [line.split()[0] for line in shown.splitlines()].count("bng2") == 3, shown
         assert "subscriber400" in shown
+        follow_tutorial(state)
+        check_messages(state)
         started = descendants(process.pid)
         # make, the server, the history, and of each gateway the starter, core, arbiter, worker and relay.
         assert len(started) >= 13
@@ -82,3 +88,37 @@ def test_the_printed_lines_work_when_pasted_and_ctrl_c_stops_everything(tmp_path
         interrupt(process)
         assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
         assert not (state / "environment").exists()
+
+
+def check_messages(state: Path) -> None:
+    """Check that the messages of both gateways in the stream have the schemas of the AsyncAPI document."""
+    (url,) = re.findall('listen: "(.*)"', (state / "nats.conf").read_text())
+    seed = (state / "administrator.nk").read_text()
+    found = set()
+    for message in use_jetstream([f"nats://{url}"], list_messages, nkeys_seed_str=seed):
+        _, gateway, subject = message.subject.split(".", 2)
+        assert find_errors(subject, message.data) == [], message
+        found.add((gateway, subject))
+    # In the lab of the test, no session starts and no rate changes.
+    subjects = {"snapshot", "commits", "faults", "health", "audit"}
+    expected = {(gateway, subject) for gateway in ("bng1", "bng2") for subject in subjects}
+    assert found == expected | {("bng2", "events.session_down")}
+
+
+def follow_tutorial(state: Path) -> None:
+    """Run the lines of the tutorial."""
+    chosen = [block for block in blocks("bash") if block.where.startswith("docs/tutorial/fleet.md")]
+    assert len(chosen) > 7
+    lines = script(chosen).replace(" .fleet/", f" {state}/")
+    ended = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail"],
+        input=lines,
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "150"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+    assert wrong(chosen, ended.stdout) == []

@@ -1,5 +1,7 @@
 """The example consumer, which keeps the history of all gateways in SQLite or in PostgreSQL."""
 
+import itertools
+import json
 import random
 import sqlite3
 import subprocess
@@ -288,6 +290,48 @@ def test_messages_that_were_removed_before_they_were_read_are_named_and_new_ones
     site.wait_until_read()
     assert [row[0] for row in site.list_ends()] == [1, 4]
     assert "messages 3 to 4 were removed from the stream before they were read" in site.log
+
+
+def test_a_gateway_that_sends_anything_harms_only_itself(site: Site) -> None:
+    site.start()
+    site.publish(part("a-0", []))
+    good = json.loads(up(1, NOON).body)
+    bodies = [b"", b"{", b"[" * 100_000, b"[]", b"null", b"1", b'"id"', b"{}"]
+    for field, value in itertools.product(
+        good, (None, True, -1, 1.5, 1 << 70, (1 << 31) - 1, "\0", "\ud800", [], {})
+    ):
+        bodies.append(json.dumps(good | {field: value}).encode())
+    messages = [
+        Message("", "events.session_up", body, f"a-{number}") for number, body in enumerate(bodies, 1)
+    ]
+    messages += [
+        Message("", "events.session_up", up(1, NOON).body, event)
+        for event in (None, "", "a", "a-b", "a-9" * 2000)
+    ]
+    messages += [
+        Message("", subject, b"{}", "a-1") for subject in ("events", "events.other", "snapshot", "snapshot.x")
+    ]
+    listing = json.loads(part("a-0", [listed(1, NOON)]).body)
+    for field, value in itertools.product(listing, (None, 7, "\0-1", [], [1], [{}], {})):
+        messages.append(Message("", "snapshot", json.dumps(listing | {field: value}).encode()))
+    site.publish(*messages, gateway="broken")
+    site.publish(up(7, NOON, sequence=1))
+    site.wait_until_read()
+    assert ("bng1", 7) in site.query("SELECT gateway, id FROM session")
+    assert "ignored a message on gw.broken.events.session_up" in site.log
+    assert "Traceback" not in site.log
+
+
+def test_an_event_that_never_comes_does_not_stop_its_gateway(site: Site) -> None:
+    site.start()
+    site.publish(part("a-0", []), up(1, NOON, sequence=1))
+    site.publish(
+        *(make_event(f"a-{number}", "session_rate", {"id": 1, "at": NOON}) for number in range(3, 5010))
+    )
+    site.publish(up(2, NOON, sequence=5010))
+    site.wait_until_read()
+    assert [row[0] for row in site.list_ends()] == [1, 2]
+    assert "bng1: event 2 is missing, going on without it" in site.log
 
 
 def test_a_second_consumer_of_the_same_database_ends_with_a_sentence(site: Site) -> None:
