@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -136,13 +137,62 @@ class NatsServer:
         return self.use(lambda jetstream: list_messages(jetstream, subject))
 
 
-def make_seed() -> str:
-    """Create the seed of an NKey of a user."""
-    return str(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER).decode())
+def make_seed(prefix: int = nkeys.PREFIX_BYTE_USER) -> str:
+    """Create the seed of an NKey, by default of a user."""
+    return str(nkeys.encode_seed(os.urandom(32), prefix).decode())
 
 
 def find_public_key(seed: str) -> str:
     return str(nkeys.from_seed(bytearray(seed.encode())).public_key.decode())
+
+
+def make_jwt_users(*users: dict[str, Any]) -> tuple[str, list[str]]:
+    """Create an operator, and an account with users that have these claims; `exp` is the end of a JWT in
+    epoch seconds. Return the configuration of a server, and the content of the users' credentials files."""
+    operator, account, system = map(make_seed, (nkeys.PREFIX_BYTE_OPERATOR, *2 * [nkeys.PREFIX_BYTE_ACCOUNT]))
+    names = ("subs", "data", "payload", "imports", "exports", "conn", "leaf", "mem_storage", "disk_storage")
+    limits = {**dict.fromkeys((*names, "streams", "consumer"), -1), "wildcards": True}
+    accounts = {
+        find_public_key(seed): _make_jwt(operator, find_public_key(seed), type="account", limits=more)
+        for seed, more in ((account, limits), (system, {}))
+    }
+    preloaded = " ".join(f"{key}: {jwt}\n" for key, jwt in accounts.items())
+    configuration = (
+        f"operator: {_make_jwt(operator, find_public_key(operator), type='operator')}\n"
+        f"system_account: {find_public_key(system)}\n"
+        f"resolver: MEMORY\nresolver_preload: {{\n{preloaded}}}\n"
+    )
+    files = []
+    for claims in users:
+        seed = make_seed()
+        free = {"subs": -1, "data": -1, "payload": -1}
+        jwt = _make_jwt(account, find_public_key(seed), type="user", **free, **claims)
+        files.append(
+            f"-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n"
+            f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+        )
+    return configuration, files
+
+
+def _make_jwt(issuer: str, subject: str, exp: int = 0, **claims: Any) -> str:
+    """Create a JWT in the format of NATS: https://docs.nats.io/running-a-nats-service/nats_admin/security/jwt."""
+    key = nkeys.from_seed(bytearray(issuer.encode()))
+    payload = {
+        "jti": subject,
+        "iat": 0,
+        "iss": key.public_key.decode(),
+        "sub": subject,
+        "name": subject,
+        **({"exp": exp} if exp else {}),
+        "nats": {"version": 2, **claims},
+    }
+    parts = ({"typ": "JWT", "alg": "ed25519-nkey"}, payload)
+    text = ".".join(_encode(json.dumps(part).encode()) for part in parts)
+    return f"{text}.{_encode(key.sign(text.encode()))}"
+
+
+def _encode(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def make_stream(**options: Any) -> StreamConfig:
@@ -170,7 +220,7 @@ async def list_messages(jetstream: JetStreamContext, subject: str = "gw.>") -> l
     count = (await subscription.consumer_info()).num_pending or 0
     messages: list[Msg] = []
     while len(messages) < count:
-        messages += await subscription.fetch(count - len(messages), timeout=PATIENCE)
+        messages += await subscription.fetch(min(500, count - len(messages)), timeout=PATIENCE)
     await subscription.unsubscribe()
     return [StoredMessage(each.subject, each.headers or {}, json.loads(each.data)) for each in messages]
 

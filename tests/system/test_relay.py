@@ -1,18 +1,32 @@
 """The relay: what happens on a gateway arrives in JetStream, each message once, with the body of the API."""
 
+import json
 import os
 import signal
+import ssl
 import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import jsonschema
 import pytest
+from nats.aio.client import RawCredentials
 
 from tests.support.audit import RATES
-from tests.support.nats import NatsServer, StoredMessage, running_nats
+from tests.support.manual import ROOT
+from tests.support.nats import (
+    NatsServer,
+    StoredMessage,
+    find_public_key,
+    make_jwt_users,
+    make_seed,
+    running_nats,
+)
 from tests.support.relay import Relay, running_relay
 from tests.support.sse import Stream, master_of
-from tests.support.stack import Api, core_of, running_stack, wait_for
+from tests.support.stack import PATIENCE, Api, core_of, free_port, make_state, running_stack, wait_for
 
 
 class Site(NamedTuple):
@@ -188,10 +202,226 @@ def test_a_restart_of_the_core_is_a_gap_and_a_snapshot(site: Site) -> None:
     os.kill(core_of(site.process), signal.SIGKILL)
     parts = site.relay.wait_for_messages("snapshot", before + 1)[before:]
     wait_for("the core", lambda: serves(site.api))
-    ids = disconnect(site, 2)
-    wait_for_ends(site, ids)
-    events = find_numbers(site.relay.list_messages("events.*"))
+    before_gap = find_numbers(site.relay.list_messages("events.*"))[0]
     boot, _, number = parts[0].data["after"].rpartition("-")
+    disconnect(site, 2)
+    wait_for("the next event", lambda: holds(site.relay, f"{boot}-{int(number) + 1}"))
     assert {part.data["reason"] for part in parts} == {"gap"}
-    assert (boot, int(number) + 1) in events
-    assert boot != events[0][0]
+    assert boot != before_gap[0]
+
+
+@pytest.fixture(scope="module")
+def schemas() -> dict[str, Any]:
+    """The schemas of the AsyncAPI document."""
+    document: dict[str, Any] = json.loads((ROOT / "etc" / "asyncapi.json").read_text())
+    return document
+
+
+def test_each_message_has_the_schema_of_its_channel(site: Site, schemas: dict[str, Any]) -> None:
+    names = set()
+    for name, channel in schemas["channels"].items():
+        (message,) = channel["messages"]
+        schema = {
+            "$ref": schemas["components"]["messages"][message]["payload"]["$ref"],
+            "components": schemas["components"],
+        }
+        stored = site.relay.list_messages(channel["address"].removeprefix("gw.{gateway}."))
+        for each in stored:
+            jsonschema.validate(each.data, schema)
+            assert each.headers.keys() >= set(
+                schemas["components"]["messages"][message]["headers"]["required"]
+            )
+        if stored:
+            names.add(name)
+    assert names == schemas["channels"].keys() - {"session_up"}
+
+
+# Relays of their own
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[NatsServer]:
+    with running_nats(tmp_path / "nats") as server:
+        server.add_stream()
+        yield server
+
+
+def test_a_relay_without_the_role_admin_publishes_everything_but_audit_records(
+    api: Api, nats: NatsServer, tmp_path: Path
+) -> None:
+    with running_relay(tmp_path / "relay", api, nats, role="operator") as relay:
+        relay.wait_for_messages("health")
+        assert api.send("DELETE", "/subscribers/999999").status_code == 404
+        relay.wait_for_log("the user has the role operator: audit records are not published")
+        relay.wait_for_messages("snapshot")
+        time.sleep(3)
+        assert relay.list_messages("audit") == []
+
+
+def test_a_refused_user_is_an_error_that_is_logged_and_tried_again_after_a_minute(
+    api: Api, nats: NatsServer, tmp_path: Path
+) -> None:
+    relay = Relay(tmp_path / "relay", api, nats)
+    relay.write_password("another")
+    relay.start()
+    try:
+        relay.wait_for_log("cannot follow the gateway's events, trying again in 60 s: ")
+        relay.wait_for_log("audit records, trying again in 60 s: ")
+        time.sleep(3)
+        assert relay.log.count("\n") < 6
+    finally:
+        relay.end()
+
+
+def test_the_relay_waits_for_a_gateway_that_is_not_there_yet(nats: NatsServer, tmp_path: Path) -> None:
+    port = free_port()
+    with running_stack(tmp_path / "state", sessions=20, PORT=port) as (api, _):
+        pass
+    with running_relay(tmp_path / "relay", api, nats) as relay:
+        relay.wait_for_log("Connection refused")
+        with running_stack(tmp_path / "state", sessions=20, PORT=port):
+            relay.wait_for_messages("snapshot")
+        assert relay.log.count("Connection refused") <= 6
+        assert "Traceback" not in relay.log
+
+
+def test_events_are_dropped_for_a_snapshot_when_the_spool_is_full(tmp_path: Path) -> None:
+    with (
+        running_stack(tmp_path / "state", sessions=300, arrivals=1000) as (api, _),
+        running_nats(tmp_path / "nats") as nats,
+    ):
+        nats.add_stream()
+        with running_relay(tmp_path / "relay", api, nats, "--spool-mebibytes", "1") as relay:
+            relay.wait_for_messages("snapshot")
+            nats.kill()
+            relay.wait_for_log("the spool is full: dropped its ")
+            nats.start()
+
+            def find_snapshot() -> Any:
+                parts = [message.data for message in relay.list_messages("snapshot")]
+                return [part for part in parts if part["reason"] == "spool_full" and part["is_last"]]
+
+            first = wait_for("the snapshot", find_snapshot)[0]
+            boot, _, after = first["after"].rpartition("-")
+            wait_for("the next event", lambda: holds(relay, f"{boot}-{int(after) + 1}"))
+            numbers = {number for _, number in find_numbers(relay.list_messages("events.*"))}
+            # What was dropped, and nothing else, is missing.
+            missing = set(range(min(numbers), int(after) + 1)) - numbers
+            assert missing
+            assert missing <= set(range(int(after) - first["dropped_events"] + 1, int(after) + 1))
+
+
+def holds(relay: Relay, event: str) -> bool:
+    return any(message.headers["Gateway-Event"] == event for message in relay.list_messages("events.*"))
+
+
+# Connections
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NatsServer, Path]]:
+    """A NATS server with TLS and a certificate for localhost, and the file of the certificate."""
+    folder = tmp_path_factory.mktemp("tls")
+    make_state(folder / "state")
+    certificate = folder / "state" / "certificate.pem"
+    text = f'tls {{ cert_file: "{certificate}", key_file: "{folder}/state/key.pem", handshake_first: true }}'
+    login = {"tls": ssl.create_default_context(cafile=certificate), "tls_handshake_first": True}
+    with running_nats(folder / "nats", text, login, scheme="tls") as nats:
+        nats.add_stream()
+        yield nats, certificate
+
+
+def test_the_relay_connects_with_tls_to_a_server_with_the_pinned_certificate(
+    api: Api, tls: tuple[NatsServer, Path], tmp_path: Path
+) -> None:
+    nats, certificate = tls
+    with running_relay(tmp_path, api, nats, "--nats-ca", str(certificate), name="pinned") as relay:
+        relay.wait_for_messages("snapshot")
+
+
+def test_the_relay_sends_nothing_to_a_server_with_another_certificate(
+    api: Api, tls: tuple[NatsServer, Path], tmp_path: Path
+) -> None:
+    with running_relay(tmp_path, api, tls[0], name="unpinned") as relay:
+        relay.wait_for_log("certificate verify failed")
+        assert relay.list_messages(">") == []
+
+
+def test_the_relay_sends_nothing_to_a_server_that_does_not_ask_for_tls(
+    api: Api, nats: NatsServer, tmp_path: Path
+) -> None:
+    nats.scheme = "tls"
+    relay = Relay(tmp_path / "relay", api, nats)
+    relay.start()
+    nats.scheme = "nats"
+    try:
+        relay.wait_for_log("connection to NATS: ")
+        time.sleep(2)
+        assert nats.list_messages() == []
+        assert "connected to NATS" not in relay.log
+    finally:
+        relay.end()
+
+
+def test_the_relay_logs_in_with_an_nkey(api: Api, tmp_path: Path) -> None:
+    seed = make_seed()
+    (tmp_path / "nkey").write_text(seed)
+    users = f"authorization {{ users: [ {{ nkey: {find_public_key(seed)} }} ] }}"
+    with running_nats(tmp_path / "nats", users, {"nkeys_seed_str": seed}) as nats:
+        nats.add_stream()
+        with running_relay(tmp_path / "relay", api, nats, "--nkey", str(tmp_path / "nkey")) as relay:
+            relay.wait_for_messages("snapshot")
+
+
+def test_the_relay_logs_in_with_a_credentials_file(api: Api, tmp_path: Path) -> None:
+    permissions = {"pub": {"allow": ["gw.bng-1.>"]}, "sub": {"allow": ["_INBOX.bng-1.>"]}}
+    configuration, (of_tests, of_relay) = make_jwt_users({}, permissions)
+    (tmp_path / "relay.creds").write_text(of_relay)
+    login = {"user_credentials": RawCredentials(of_tests)}
+    with running_nats(tmp_path / "nats", configuration, login) as nats:
+        nats.add_stream()
+        options = ("--credentials", str(tmp_path / "relay.creds"))
+        with running_relay(tmp_path / "relay", api, nats, *options) as relay:
+            relay.wait_for_messages("snapshot")
+
+
+def test_the_relay_ends_with_its_jwt_so_that_systemd_starts_it_with_the_next_one(
+    api: Api, tmp_path: Path
+) -> None:
+    configuration, (of_tests, of_relay) = make_jwt_users({}, {"exp": round(time.time()) + 5})
+    (tmp_path / "relay.creds").write_text(of_relay)
+    with running_nats(
+        tmp_path / "nats", configuration, {"user_credentials": RawCredentials(of_tests)}
+    ) as nats:
+        nats.add_stream()
+        options = ("--credentials", str(tmp_path / "relay.creds"))
+        with running_relay(tmp_path / "relay", api, nats, *options) as relay:
+            relay.wait_for_log("closed the connection for good")
+            assert relay.process is not None
+            assert relay.process.wait(PATIENCE) == 1
+
+
+def test_a_refused_relay_logs_each_error_once_and_continues_when_it_is_permitted(
+    api: Api, tmp_path: Path
+) -> None:
+    administrator, seed = make_seed(), make_seed()
+    (tmp_path / "nkey").write_text(seed)
+    user = (
+        f'{{ nkey: {find_public_key(seed)}, permissions: {{ publish: none, subscribe: "_INBOX.bng-1.>" }} }}'
+    )
+    users = f"authorization {{ users: [ {{ nkey: {find_public_key(administrator)} }}, {user} ] }}"
+    with running_nats(tmp_path / "nats", users, {"nkeys_seed_str": administrator}) as nats:
+        nats.add_stream()
+        with running_relay(tmp_path / "relay", api, nats, "--nkey", str(tmp_path / "nkey")) as relay:
+            relay.wait_for_log("check the stream, and the permissions for gw.bng-1.>")
+            configuration = nats.folder / "nats.conf"
+            text = configuration.read_text()
+            configuration.write_text(text.replace(user, ""))
+            nats.signal(signal.SIGHUP)
+            relay.wait_for_log("Authorization Violation")
+            time.sleep(2)
+            assert relay.log.count("permissions violation for publish") == 1
+            assert relay.log.count("Authorization Violation") == 1
+            configuration.write_text(text.replace("publish: none", 'publish: "gw.bng-1.>"'))
+            nats.signal(signal.SIGHUP)
+            relay.wait_for_messages("snapshot")
