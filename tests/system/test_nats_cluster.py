@@ -1,7 +1,6 @@
 """The page about a cluster of NATS servers: what it shows works, with three servers."""
 
 import asyncio
-import re
 import signal
 import sqlite3
 import ssl
@@ -18,7 +17,7 @@ import nats.errors
 import pytest
 import requests
 
-from tests.support.manual import DOCS, steps
+from tests.support.manual import steps
 from tests.support.nats import PROGRAM
 from tests.support.stack import PATIENCE, free_port, wait_for
 from tests.system.test_fleet_history import PROGRAM as CONSUMER
@@ -28,9 +27,9 @@ PAGE = "how-to/nats-cluster.md"
 NAMES = ("nats1", "nats2", "nats3")
 
 
-def block(kind: str) -> str:
-    (text,) = re.findall(rf"^```{kind}\n(.*?)^```$", (DOCS / PAGE).read_text(), re.MULTILINE | re.DOTALL)
-    return str(text)
+def show(title: str) -> str:
+    """Return the part of a configuration that a section shows."""
+    return steps(PAGE, "text")[title]
 
 
 @dataclass
@@ -87,14 +86,14 @@ class Cluster:
     def configure(self, keys: dict[str, str]) -> None:
         administrator = "{ nkey: KEY_OF_ADMINISTRATOR }"
         users = steps("explanation/relay.md", "text")["Permissions on the NATS servers"]
-        users = users.replace(administrator, f"{administrator}\n{block('nats-users')}")
+        users = users.replace(administrator, f"{administrator}\n{show('Users and permissions')}")
         for name, key in keys.items():
             placeholder = f"KEY_OF_{name.replace('-', '_').upper()}"
             assert users.count(placeholder) == 1
             users = users.replace(placeholder, key)
         routes = [free_port() for _ in NAMES]
         for name, server, route in zip(NAMES, self.servers, routes, strict=True):
-            text = block("nats").replace("server_name: nats1", f"server_name: {name}")
+            text = show("The servers").replace("server_name: nats1", f"server_name: {name}")
             for there, here in (
                 ("0.0.0.0:4222", f"127.0.0.1:{server.port}"),
                 ("0.0.0.0:6222", f"127.0.0.1:{route}"),
