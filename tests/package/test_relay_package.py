@@ -23,16 +23,16 @@ def test_the_relay_is_off_until_it_is_enabled_and_leaves_nothing_after_a_purge(
         install(machine, [packages["gateway-relay"]])
         assert state_of(machine, "gateway-relay") == "inactive"
         settings = machine.root / "etc/gateway-api"
-        (settings / "ca.pem").write_text(Path(api.environment["GATEWAY_CA"]).read_text())
+        (settings / "gateway-relay-ca.pem").write_text(Path(api.environment["GATEWAY_CA"]).read_text())
         secrets = settings / "gateway-relay"
-        secrets.mkdir(mode=0o700)
+        assert secrets.stat().st_mode & 0o777 == 0o700
         (secrets / "nkey").write_text(seed)
         (secrets / "password").write_text(api.environment["OPERATOR_PASSWORD"])
         lines = [
             f"GATEWAY_RELAY_NATS={nats.url}",
             "GATEWAY_RELAY_NAME=bng-1",
             f"GATEWAY_RELAY_URL={api.url}",
-            "GATEWAY_RELAY_CA=/etc/gateway-api/ca.pem",
+            "GATEWAY_RELAY_CA=/etc/gateway-api/gateway-relay-ca.pem",
             f"GATEWAY_RELAY_USER={api.environment['OPERATOR_USER']}",
         ]
         with (settings / "gateway-relay.env").open("a") as file:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -179,16 +180,15 @@ def test_a_header_gives_a_gateway_no_power_over_the_stream(
     publish_as_bng_2(server, tmp_path, 1)
     before = server.list_messages()
 
-    async def publish(connection: Client) -> str:
-        try:
+    async def publish(connection: Client) -> None:
+        with suppress(NatsError):
             await connection.jetstream().publish("gw.bng-1.commits", b"{}", headers=headers, timeout=1)
-        except NatsError as error:
-            return str(error)
-        return "accepted"
 
-    outcome, _ = attack(server, publish)
-    assert server.list_messages() == before, outcome
-    assert outcome != "accepted"
+    attack(server, publish)
+    after = server.list_messages()
+    assert after[: len(before)] == before
+    # A server that does not know a header takes the message as any other.
+    assert {message.subject for message in after[len(before) :]} <= {"gw.bng-1.commits"}
 
 
 @pytest.mark.parametrize("reply", ["gw.bng-2.commits", "$JS.API.STREAM.PURGE.gateways", "$JS.API.INFO"])
