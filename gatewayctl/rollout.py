@@ -340,9 +340,6 @@ class Rollout:
         """Commit the change on a gateway, and check the gateway. If the rollout was interrupted, go on with
         what the gateway runs."""
         running = self._observe(member)
-        if running is _Running.WAITING and time.time() > self._compute_check_end(member, _HEALTH_PART):
-            self._notify(member.name, f"{_describe_return(member)}; then the commit is repeated")
-            running = self._await_return(member)
         if running is _Running.NEW:
             self._advance(member, Step.CONFIRMED)
             return
@@ -351,9 +348,29 @@ class Rollout:
         elif running in (_Running.STAGED, _Running.OTHER):
             reason = "the configuration or the candidate has changed since the plan: start a new rollout"
             raise CommandError(ExitStatus.REFUSED, reason)
-        if running is not _Running.WAITING:
+        if running is not _Running.WAITING or not self._renew_deadline(member):
             self._commit(member)
         self._check(member)
+
+    def _renew_deadline(self, member: Member) -> bool:
+        """Move the deadline of the commit of a gateway, so that all gateways of the wave have the whole time
+        to confirm. Return False if the gateway has returned to the former configuration meanwhile. Raises
+        ClientError if a request fails."""
+        gateway = self._gateways[member.name]
+        difference, etag = gateway.request("GET", f"{_CONFIGURATION_PATH}/compare")
+        if difference["diff"]:
+            reason = "another user has changed the candidate since the commit"
+            raise CommandError(ExitStatus.REFUSED, reason)
+        body = {"confirm_seconds": self.state.confirm_seconds}
+        member.returns_at = time.time() + self._request_seconds + self.state.confirm_seconds
+        self._advance(member, Step.CHECKING)
+        try:
+            response = gateway.request("POST", f"{_CONFIGURATION_PATH}/commit", body, if_match=etag)
+        except Refused:
+            # The gateway has returned since the comparison.
+            return False
+        member.returns_at = time.time() + self.state.confirm_seconds
+        return response.data["confirm_deadline"] is not None
 
     def _commit(self, member: Member) -> None:
         gateway = self._gateways[member.name]
