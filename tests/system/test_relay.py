@@ -197,6 +197,18 @@ def serves(api: Api) -> bool:
         return False
 
 
+def test_the_relay_logs_in_again_after_the_end_of_its_tokens(site: Site) -> None:
+    assert site.api.send("POST", "/auth/logout-everywhere").ok
+    site.api.forget_tokens()
+    ids = disconnect(site, 2)
+    wait_for_ends(site, ids)
+    assert find_ends(site, ids) == [1, 1]
+    commit(site, "after-the-tokens")
+    comments = [message.data["comment"] for message in site.relay.wait_for_messages("commits", 2)]
+    assert comments == ["for the relay"] * 2
+    assert "trying again in 60 s" not in site.relay.log
+
+
 def test_a_restart_of_the_core_is_a_gap_and_a_snapshot(site: Site) -> None:
     before = len(site.relay.list_messages("snapshot"))
     os.kill(core_of(site.process), signal.SIGKILL)
@@ -388,7 +400,7 @@ def test_the_relay_logs_in_with_a_credentials_file(api: Api, tmp_path: Path) -> 
 def test_the_relay_ends_with_its_jwt_so_that_systemd_starts_it_with_the_next_one(
     api: Api, tmp_path: Path
 ) -> None:
-    configuration, (of_tests, of_relay) = make_jwt_users({}, {"exp": round(time.time()) + 5})
+    configuration, (of_tests, of_relay) = make_jwt_users({}, {"exp": round(time.time()) + 15})
     (tmp_path / "relay.creds").write_text(of_relay)
     with running_nats(
         tmp_path / "nats", configuration, {"user_credentials": RawCredentials(of_tests)}
