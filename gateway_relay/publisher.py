@@ -25,8 +25,8 @@ from gateway_relay.spool import Entry, Spool
 
 #: Messages that are on their way at a time.
 _WINDOW = 500
-#: Seconds without an acknowledgement until messages are sent again. They double with each such wait: the
-#: servers may be busy with the messages of a hundred relays.
+#: Seconds without an acknowledgement until messages are sent again. They double with each such wait, because
+#: the servers may be busy with the messages of a hundred relays, and halve with each window that arrives.
 _MIN_SILENCE_SECONDS, _MAX_SILENCE_SECONDS = 2.0, 16.0
 #: Seconds between two looks at the connection, and after a failure until the next attempt.
 _LOOK_SECONDS, _RETRY_SECONDS = 0.25, 0.5
@@ -166,13 +166,13 @@ class Publisher:
         while futures:
             done, futures = await asyncio.wait(futures, timeout=_LOOK_SECONDS)
             if done:
-                self._silence_seconds = _MIN_SILENCE_SECONDS
                 end = time.monotonic() + self._silence_seconds
             elif time.monotonic() > end:
                 self._silence_seconds = min(2 * self._silence_seconds, _MAX_SILENCE_SECONDS)
                 return
             if not self._connection.is_connected or self._connection.stats["reconnects"] != reconnects:
                 return
+        self._silence_seconds = max(self._silence_seconds / 2, _MIN_SILENCE_SECONDS)
 
     async def _start(self, message: Message, key: bytes) -> Future:
         if not self._connection.is_connected:

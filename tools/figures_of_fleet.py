@@ -1,11 +1,12 @@
 """Measurement of relays and a consumer, for the documentation: `python -m tools.figures_of_fleet`.
 
-Simulated gateways and their relays run in this process, and a NATS server and a consumer beside it. Without
-arguments, the measurement takes half an hour.
+Simulated gateways and their relays run in this process, and a NATS server and a consumer beside it. With
+`--all`, the measurement takes 25 minutes.
 """
 
 import argparse
 import gc
+import logging
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 from tests.support.model_gateways import Fleet, ModelGateway
 from tests.support.nats import NatsServer, make_stream, running_cluster, use_jetstream
+from tests.support.postgresql import running_postgresql
 from tools.figures_of_webhooks import read_cpu_seconds
 
 _TICK_SECONDS = 0.05
@@ -161,6 +163,8 @@ def measure(run: Run, folder: Path) -> str:
         }
         (folder / "spools").mkdir()
         gc.freeze()
+        # A hundred relays share one interpreter here. On gateways, each has its own.
+        sys.setswitchinterval(0.001)
         Fleet(gateways, folder / "spools", urls).run(produce)
     delays = list_delays(gateways, folder / "times", began)
     p50, p99 = (delays[int(share * (len(delays) - 1))] for share in (0.5, 0.99))
@@ -173,16 +177,36 @@ def measure(run: Run, folder: Path) -> str:
     )
 
 
+def list_runs(seconds: int, longest: int) -> list[Run]:
+    """Return the runs of the documentation, of `seconds` each, and the last one of `longest`."""
+    return [
+        *(Run(gateways, 2000, seconds) for gateways in (10, 30, 100)),
+        *(Run(gateways, 20 * gateways, seconds) for gateways in (10, 30)),
+        *(Run(100, rate, seconds) for rate in (3000, 4000)),
+        Run(100, 2000, seconds, database="postgresql"),
+        Run(100, 2000, seconds, servers=3),
+        Run(100, 2000, longest),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--gateways", type=int, default=100)
-    parser.add_argument("--rate", type=int, default=2000)
-    parser.add_argument("--seconds", type=int, default=600)
-    parser.add_argument("--servers", type=int, default=1)
-    parser.add_argument("--database", default="sqlite")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        print(measure(Run(**vars(arguments)), Path(folder)), flush=True)
+    for name, default in Run(100, 2000, 600)._asdict().items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    parser.add_argument("--all", action="store_true", help="the runs of the documentation")
+    # Above the limit, relays say that messages wait.
+    logging.disable(logging.WARNING)
+    arguments = vars(parser.parse_args())
+    runs = list_runs(60, 600) if arguments.pop("all") else [Run(**arguments)]
+    titles = "gateways", "events/s", "servers", "database", "arrived", "p50 (ms)", "p99", "max"
+    print("| " + " | ".join([*titles, "relays", "NATS", "consumer", "other programs"]) + " |")
+    print("|---" * (len(titles) + 4) + "|")
+    for run in runs:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            if run.database == "postgresql":
+                url = stack.enter_context(running_postgresql())
+                run = run._replace(database=url)
+            print(measure(run, Path(folder)), flush=True)
 
 
 if __name__ == "__main__":
