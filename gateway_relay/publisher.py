@@ -72,24 +72,24 @@ class Publisher:
         while not self._connection.is_closed:
             added.clear()
             try:
-                has_published = await self.publish_window()
+                has_more = await self.publish_window()
             except (NatsError, NotPublished, ClientError, OSError, sqlite3.Error) as error:
                 if not self._has_failed:
                     _log.warning("cannot publish, new messages wait in the spool: %s", error)
                 self._has_failed = True
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            if has_published and self._has_failed:
+            if self._has_failed:
                 _log.info("publishing again")
                 self._has_failed = False
-            if not has_published:
+            while not (has_more or added.is_set() or self._connection.is_closed):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(added.wait(), _LOOK_SECONDS)
 
     async def publish_window(self) -> bool:
-        """Publish the oldest entries. Return False if there are none. Raises an error of NATS or NotPublished
-        if an entry was not published, ClientError if a snapshot could not be read from the gateway, and
-        OSError or sqlite3.Error if the spool cannot be used."""
+        """Publish the oldest entries. Return True if there may be more of them. Raises an error of NATS or
+        NotPublished if an entry was not published, ClientError if a snapshot could not be read from the
+        gateway, and OSError or sqlite3.Error if the spool cannot be used."""
         # On a full disk, entries stay that were acknowledged.
         self._remove_published()
         entries = self._spool.read(_WINDOW)
@@ -111,7 +111,7 @@ class Publisher:
         self._remove_published()
         for error in filter(None, errors):
             raise error
-        return True
+        return len(window) < len(entries) or len(entries) == _WINDOW
 
     def _remove_published(self) -> None:
         if self._published:

@@ -35,6 +35,10 @@ _PRAGMAS = (
     "journal_size_limit = 4194304",
     "secure_delete = OFF",
 )
+#: Bytes of messages that are added until the size of the spool and of its disk are measured again.
+_MEASURE_BYTES = 16_384
+#: Bytes of a row besides its body, about.
+_ROW_BYTES = 150
 #: Space that stays free for SQLite's log: without it, no entry could be removed.
 _MIN_FREE_BYTES = 8 << 20
 #: Position of the session events.
@@ -65,6 +69,7 @@ class Spool:
         )
         self._folder = path.parent
         self._max_bytes = max_bytes
+        self._unmeasured_bytes = _MEASURE_BYTES
         self._lock = threading.Lock()
         self.notify: Callable[[], object] = lambda: None
 
@@ -82,13 +87,13 @@ class Spool:
 
     def add(self, messages: Sequence[Message], name: str, position: str) -> None:
         """Add messages, and store the position after them."""
-        self._add(lambda connection: _insert(connection, messages, name, position))
+        self._add(lambda connection: _insert(connection, messages, name, position), messages)
 
     def add_event(self, event: Message) -> None:
         """Add a session event, and store the position after it. If the spool is full, drop all events of the
         spool and this event, and add a snapshot in their place. The first event of a file is a snapshot, too:
         the file may have replaced a damaged one."""
-        dropped_count = self._add(lambda connection: _insert_event(connection, event, self._max_bytes))
+        dropped_count = self._add(lambda connection: self._insert_event(connection, event), [event])
         if dropped_count:
             _log.error(
                 "the spool is full: dropped its %d session events, a snapshot will follow", dropped_count
@@ -109,16 +114,31 @@ class Spool:
         numbers = [(entry.number,) for entry in entries]
         self._use(lambda connection: connection.executemany("DELETE FROM entry WHERE number = ?", numbers))
 
-    def _add(self, insert: Callable[[sqlite3.Connection], T]) -> T:
+    def _add(self, insert: Callable[[sqlite3.Connection], T], messages: Sequence[Message] = ()) -> T:
+        """Call `insert`, which adds these messages, in a transaction."""
+
         def insert_if_free(connection: sqlite3.Connection) -> T:
-            disk = os.statvfs(self._folder)
-            if disk.f_bavail * disk.f_frsize + _measure_free(connection) < _MIN_FREE_BYTES:
-                raise OSError(errno.ENOSPC, f"less than {_MIN_FREE_BYTES >> 20} MiB free", str(self._folder))
-            return insert(connection)
+            self._unmeasured_bytes += sum(_ROW_BYTES + len(message.body) for message in messages)
+            if self._unmeasured_bytes >= _MEASURE_BYTES:
+                _check_space(connection, self._folder)
+            result = insert(connection)
+            self._unmeasured_bytes %= _MEASURE_BYTES
+            return result
 
         result = self._use(insert_if_free)
         self.notify()
         return result
+
+    def _insert_event(self, connection: sqlite3.Connection, event: Message) -> int:
+        """Insert an event, or a snapshot in its place. Return the number of events that were dropped."""
+        if self._unmeasured_bytes >= _MEASURE_BYTES and _measure(connection) > self._max_bytes:
+            return _replace_events(connection, event)
+        query = "UPDATE position SET value = ? WHERE name = ?"
+        if connection.execute(query, (event.event, EVENTS)).rowcount == 0:
+            _insert_snapshot(connection, Snapshot(Reason.FIRST_CONTACT, str(event.event)))
+            return 0
+        _insert_messages(connection, [event])
+        return 0
 
     def _use(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:
@@ -135,20 +155,13 @@ def _read_position(connection: sqlite3.Connection, name: str) -> str | None:
 
 
 def _insert(connection: sqlite3.Connection, messages: Sequence[Message], name: str, position: str) -> None:
-    rows = [(each.subject, each.id, each.event, each.body) for each in messages]
-    connection.executemany("INSERT INTO entry (subject, id, event, body) VALUES (?, ?, ?, ?)", rows)
+    _insert_messages(connection, messages)
     connection.execute("INSERT OR REPLACE INTO position VALUES (?, ?)", (name, position))
 
 
-def _insert_event(connection: sqlite3.Connection, event: Message, max_bytes: int) -> int:
-    """Insert an event, or a snapshot in its place. Return the number of events that were dropped."""
-    if _read_position(connection, EVENTS) is None:
-        _insert_snapshot(connection, Snapshot(Reason.FIRST_CONTACT, str(event.event)))
-        return 0
-    if _measure(connection) > max_bytes:
-        return _replace_events(connection, event)
-    _insert(connection, [event], EVENTS, str(event.event))
-    return 0
+def _insert_messages(connection: sqlite3.Connection, messages: Sequence[Message]) -> None:
+    rows = [(each.subject, each.id, each.event, each.body) for each in messages]
+    connection.executemany("INSERT INTO entry (subject, id, event, body) VALUES (?, ?, ?, ?)", rows)
 
 
 def _insert_snapshot(connection: sqlite3.Connection, snapshot: Snapshot) -> None:
@@ -169,6 +182,13 @@ def _replace_events(connection: sqlite3.Connection, last: Message) -> int:
     connection.executemany("INSERT INTO entry (number, subject, id, body) VALUES (?, ?, ?, ?)", records)
     _insert_snapshot(connection, Snapshot(Reason.SPOOL_FULL, str(last.event), earlier_count + count))
     return int(count)
+
+
+def _check_space(connection: sqlite3.Connection, folder: Path) -> None:
+    """Raise OSError if the disk has too little space."""
+    disk = os.statvfs(folder)
+    if disk.f_bavail * disk.f_frsize + _measure_free(connection) < _MIN_FREE_BYTES:
+        raise OSError(errno.ENOSPC, f"less than {_MIN_FREE_BYTES >> 20} MiB free", str(folder))
 
 
 def _measure(connection: sqlite3.Connection) -> int:
