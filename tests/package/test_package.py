@@ -109,6 +109,8 @@ def test_the_packages_have_programs_man_pages_and_completions_but_no_tests_linte
         f"{PROGRAMS}/bin/gunicorn",
         *(f"/usr/share/man/{name}.gz" for name in ("man1/gatewayctl.1", "man1/gatewayctl-subscribers.1")),
         *(f"/usr/share/man/{name}.gz" for name in ("man5/gateway-api.env.5", "man8/gateway-core.8")),
+        "/usr/share/man/man8/gateway-relay.8.gz",
+        "/usr/share/gateway-relay/asyncapi.json",
         *(f"{PROGRAMS}/share/doc/gateway-api/html/gatewayctl.pyz{end}" for end in ("", ".sha256")),
         "/usr/share/bash-completion/completions/gatewayctl",
         "/usr/share/zsh/vendor-completions/_gatewayctl",

@@ -96,7 +96,7 @@ def test_an_upgrade_from_the_single_package_restarts_core_and_api_once_and_keeps
         hook = f"/proc/{process}/root/etc/ppp/ip-up"
         assert len(set(machine.run("stat", "--format=%i", hook, f"{PROGRAMS}/ppp/ip-up").split())) == 1
         assert {name: (etc / name).read_bytes() for name in _EDITED} == before
-        assert {path.name for path in etc.glob("*.*")} == {*_EDITED, "first-users.json"}
+        assert {path.name for path in etc.glob("*.*")} == {*_EDITED, "first-users.json", "gateway-relay.env"}
 
 
 def test_an_upgrade_of_the_api_alone_leaves_the_running_core_and_names_the_packages_that_are_missing(
@@ -177,7 +177,7 @@ def test_an_upgrade_restarts_the_services_a_removal_keeps_what_is_the_operator_s
         install(machine, newer)
         again = Moment.of(machine)
         assert (len(again.processes), again.files) == (len(installed.processes), removed.files)
-        machine.run("apt-get", "--yes", "purge", "gateway-api", "gatewayctl")
+        machine.run("apt-get", "--yes", "purge", "gateway-api", "gateway-relay", "gatewayctl")
         assert Moment.of(machine) == Moment(files={}, processes=[], programs=False, units="", users=set())
         assert "\ngateway-" not in (machine.root / "etc/group").read_text()
 
