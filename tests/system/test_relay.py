@@ -26,7 +26,16 @@ from tests.support.nats import (
 )
 from tests.support.relay import Relay, running_relay
 from tests.support.sse import Stream, master_of
-from tests.support.stack import PATIENCE, Api, core_of, free_port, make_state, running_stack, wait_for
+from tests.support.stack import (
+    PATIENCE,
+    Api,
+    core_of,
+    descendants,
+    free_port,
+    make_state,
+    running_stack,
+    wait_for,
+)
 
 
 class Site(NamedTuple):
@@ -182,7 +191,11 @@ def test_messages_wait_while_nats_is_away(site: Site, away: str) -> None:
 
 def test_the_relay_follows_the_api_after_its_restart(site: Site) -> None:
     before = len(site.relay.list_messages("snapshot"))
-    os.kill(master_of(site.process), signal.SIGKILL)
+    master = master_of(site.process)
+    former = [master, *descendants(master)]
+    os.kill(master, signal.SIGKILL)
+    # Its workers serve until they notice.
+    wait_for("the end of the API", lambda: not any(Path(f"/proc/{pid}").exists() for pid in former))
     wait_for("the API", lambda: serves(site.api))
     ids = disconnect(site, 2)
     wait_for_ends(site, ids)
