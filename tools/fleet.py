@@ -76,6 +76,10 @@ In another shell:
   gatewayctl --all subscribers summary
   gatewayctl --all subscribers find {username}
   python {consumer} who {address}
+  echo '{{"qos": {{"default_down": "200mbit"}}}}' > {change}
+  gatewayctl rollout {change} --on lab --canary 1 --wave 2 --dry-run
+
+docs/tutorial/fleet.md goes on from here.
 """
 
 
@@ -238,7 +242,8 @@ def _greet(folder: FleetFolder, urls: dict[str, str]) -> str:
         passwords=folder.folder / "NAME.password",
         logs=folder.logs,
         environment=shlex.quote(str(folder.environment)),
-        consumer=_CONSUMER,
+        consumer=shlex.quote(str(_CONSUMER)),
+        change=shlex.quote(str(folder.folder / "change.json")),
         username=session["username"],
         address=session["ip_address"],
     )

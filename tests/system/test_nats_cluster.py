@@ -119,7 +119,7 @@ class Cluster:
         for server in self.servers:
             wait_for("a server", server.is_ready)
 
-    def use(self, user: str, work: Any) -> Any:
+    def use(self, user: str, work: Any, **options: Any) -> Any:
         """Return what `work` returns for a connection of a user."""
 
         async def run() -> Any:
@@ -129,6 +129,7 @@ class Cluster:
                 tls_handshake_first=True,
                 nkeys_seed_str=(self.folder / f"{user}.nk").read_text(),
                 inbox_prefix=f"_INBOX.{user}",
+                **options,
             )
             try:
                 return await work(connection.jetstream(timeout=PATIENCE))
@@ -142,13 +143,14 @@ class Cluster:
         subject = f"gw.{gateway}.{message.subject}"
 
         async def publish(jetstream: Any) -> None:
-            while True:
-                try:
-                    await jetstream.publish(subject, message.body, headers=headers, timeout=2)
-                    return
-                except nats.errors.Error:
-                    # No leader yet, or no permission.
-                    assert user == gateway, "not permitted"
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    try:
+                        await jetstream.publish(subject, message.body, headers=headers, timeout=2)
+                        return
+                    except nats.errors.Error:
+                        # No leader yet, or no permission.
+                        assert user == gateway, "not permitted"
 
         self.use(user, publish)
 
@@ -222,3 +224,22 @@ def test_a_reload_renews_the_certificate(cluster: Cluster, database: Path) -> No
     assert cluster.read_certificate() == before
     cluster.servers[0].process.send_signal(signal.SIGHUP)
     wait_for("the new certificate", lambda: cluster.read_certificate() != before)
+
+
+def test_a_reload_locks_a_gateway_out_and_closes_its_connection(cluster: Cluster) -> None:
+    async def lock_out(jetstream: Any) -> None:
+        await jetstream.publish("gw.bng-2.commits", b"{}")
+        for server in cluster.servers:
+            users = server.folder / "nats" / "users.conf"
+            lines = users.read_text().splitlines()
+            users.write_text("\n".join(line for line in lines if "gw.bng-2.>" not in line))
+            server.process.send_signal(signal.SIGHUP)
+        with pytest.raises(nats.errors.Error):
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    await jetstream.publish("gw.bng-2.commits", b"{}", timeout=2)
+
+    cluster.use("bng-2", lock_out, max_reconnect_attempts=1)
+    with pytest.raises(nats.errors.Error):
+        cluster.use("bng-2", lock_out, max_reconnect_attempts=1)
+    cluster.publish(part("a-0", []))
