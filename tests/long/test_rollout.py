@@ -337,15 +337,16 @@ def test_a_killed_rollout_can_be_resumed(
         outcome = attempt.settle(step, f"{event}, not resumed", is_killed=True)
         assert 1 <= outcome.new <= 1 + 10
         event += ", resumed after the deadline"
-    else:
+    elif attempt.can_resume:
         event += ", resumed"
+    expected = 0
     if attempt.can_resume:
         status, said = attempt.resume()
         assert status == 0, said
         expected = GATEWAYS
     else:
-        # Ctrl-C during the plan: nothing was left to resume.
-        expected = 0
+        # Ctrl-C during the plan leaves nothing to resume.
+        assert (step, status) == ("plan", 130)
     assert attempt.settle(step, event).new == expected
 
 
