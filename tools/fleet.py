@@ -103,6 +103,8 @@ class FleetFolder:
         if a file cannot be read or written."""
         self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.environment.unlink(missing_ok=True)
+        # The last run may have had more gateways.
+        self.contexts.path.unlink(missing_ok=True)
         text = _SERVER.format(
             port=nats_port,
             folder=self.folder / "jetstream",
