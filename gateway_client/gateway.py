@@ -46,7 +46,8 @@ Renewal = Callable[["RemoteGateway"], str | None]
 
 
 class RemoteGateway:
-    """HTTPS client of the gateway of a context. Each request is sent with the token of the context."""
+    """HTTPS client of the gateway of a context. Each request is sent with the token of the context, and with
+    the name of the program as its User-Agent."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class RemoteGateway:
         renew: Renewal | None = None,
         timeout: float = _TIMEOUT_SECONDS,
         describe_problem: DescribeProblem = "{}: {}".format,
+        program: str = "gatewayctl",
     ) -> None:
         # Imported here, because a command without a gateway, such as `--help`, does not need them.
         import ssl
@@ -70,7 +72,7 @@ class RemoteGateway:
         self._http.trust_env = False
         ca = context.ca or find_own_certificate(context.url, os.environ)
         self._http.verify = ca or ssl.get_default_verify_paths().capath or True
-        self._http.headers["User-Agent"] = f"gatewayctl/{version.VERSION}"
+        self._http.headers["User-Agent"] = f"{program}/{version.VERSION}"
 
     def get(self, path: str, **query: Any) -> Any:
         """Send a GET request, and return the data of the response. Query parameters whose value is None are

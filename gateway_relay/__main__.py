@@ -46,8 +46,12 @@ _CREDENTIALS_PATTERN = re.compile(
 
 def _check_servers(ctx: click.Context, param: click.Parameter, servers: Sequence[str]) -> Sequence[str]:
     for server in servers:
-        parts = urlsplit(server)
-        if parts.scheme not in {"tls", "nats"} or not parts.hostname or "@" in parts.netloc:
+        try:
+            parts = urlsplit(server)
+            is_server = parts.port != 0 and bool(parts.hostname) and "@" not in parts.netloc
+        except ValueError:
+            is_server = False
+        if not is_server or parts.scheme not in {"tls", "nats"}:
             raise click.BadParameter("must be tls://HOST:PORT", ctx, param)
         if parts.scheme == "nats" and parts.hostname not in LOCAL_HOSTS:
             raise click.BadParameter("must begin with tls:// for another machine", ctx, param)

@@ -28,6 +28,7 @@ from gateway_relay.spool import EVENTS, Spool
 _NO_EVENT = "none-0"
 _QUERY = {"events": ",".join(kind.stream_name for kind in EVENT_KINDS.values())}
 _POLL_SECONDS = 2.0
+_PROGRAM = "gateway-relay"
 #: Seconds until the next attempt after the gateway has refused the user. Each attempt is a record in the
 #: audit log of the gateway.
 _REFUSED_SECONDS = 60
@@ -37,7 +38,8 @@ _log = logging.getLogger("gateway_relay")
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """User of the API with which the relay logs in. The password is read from the file at each login."""
+    """User of the API with which the relay logs in. The password is the first line of the file, which is read
+    at each login."""
 
     username: str
     password_file: Path
@@ -45,8 +47,8 @@ class Credentials(msgspec.Struct, frozen=True):
     def renew(self, gateway: RemoteGateway) -> str:
         """Log in, and return the new token. Raises ClientError if the login fails, and OSError if the
         password cannot be read."""
-        password = self.password_file.read_text(errors="replace").removesuffix("\n")
-        return request_token(RemoteGateway(gateway.context), self.username, password)
+        password = self.password_file.read_text(errors="replace").split("\n", 1)[0].rstrip("\r")
+        return request_token(RemoteGateway(gateway.context, program=_PROGRAM), self.username, password)
 
 
 class Gateway:
@@ -55,9 +57,9 @@ class Gateway:
     def __init__(
         self, context: Context, credentials: Credentials, spool: Spool, clock: Callable[[], float] = time.time
     ) -> None:
-        # Each for one thread at a time.
+        # Two threads must not use a client at the same time.
         self._event_client, self._poll_client, self._list_client = (
-            RemoteGateway(context, credentials.renew) for _ in range(3)
+            RemoteGateway(context, credentials.renew, program=_PROGRAM) for _ in range(3)
         )
         self._spool = spool
         self._poller = RecordPoller(self._poll_client, spool, clock)

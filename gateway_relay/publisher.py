@@ -2,7 +2,7 @@
 
 Many messages are on their way at a time. An entry is removed when JetStream has acknowledged its message, and
 sent again until then. So JetStream may store a message after later ones. A consumer notices this by the ids
-of the events, which are consecutive. A snapshot is on its way alone.
+of the events, which are consecutive. While a snapshot is published, nothing else is.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
-from itertools import takewhile
 from typing import Any, TypeAlias
 
 from nats.aio.client import Client as NatsConnection
@@ -101,11 +100,12 @@ class Publisher:
             self._published = entries[:1]
             self._remove_published()
             return True
-        window = [
-            (entry, entry.content)
-            for entry in takewhile(lambda entry: isinstance(entry.content, Message), entries)
-            if isinstance(entry.content, Message) and not self._drop_if_too_large(entry, entry.content)
-        ]
+        window = []
+        for entry in entries:
+            if isinstance(entry.content, Snapshot):
+                break
+            if not self._drop_if_too_large(entry, entry.content):
+                window.append((entry, entry.content))
         errors = await self._send([message for _, message in window])
         self._published = [entry for (entry, _), error in zip(window, errors, strict=True) if error is None]
         self._remove_published()

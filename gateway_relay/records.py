@@ -1,12 +1,13 @@
 """Records of the gateway that the relay reads by polling: commits, faults, health and audit records.
 
-The gateway keeps commits and audit records, so that none is lost while the relay is away. Of faults and
-health, the relay sees what is present at a poll.
+The gateway keeps commits and audit records, so that none is lost while the relay is away. Faults and states
+of health that come and go between two polls are not published.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ _AUDIT_SETTLE_SECONDS = 120.0
 #: Audit records of this time before the last one are read again, because records of two files are written at
 #: different times.
 _AUDIT_OVERLAP_SECONDS = 300.0
+_AUDIT_RECORDS_PER_TRANSACTION = 500
 #: End of the name of the audit records that are complete at once.
 _COMPLETE_TRAIL = "known"
 
@@ -44,9 +46,17 @@ class RecordPoller:
         spool cannot be used."""
         if self._spool.is_half_full():
             return
-        self._poll_commits()
-        self._poll_state("health", "/system/health/detail", _list_states)
-        self._poll_state("faults", "/system/faults", _list_faults)
+        polls: tuple[Callable[[], None], ...] = (
+            self._poll_commits,
+            partial(self._poll_state, "health", "/system/health/detail", _list_states),
+            partial(self._poll_state, "faults", "/system/faults", _list_faults),
+        )
+        for poll in polls:
+            try:
+                poll()
+            except Refused as error:
+                # The core of another author may lack the method.
+                _log.debug("the gateway refuses a poll: %s", error)
         if self._can_read_audit_log():
             self._poll_audit_records()
 
@@ -76,12 +86,7 @@ class RecordPoller:
 
     def _poll_state(self, subject: str, path: str, summarize: Callable[[Any], Any]) -> None:
         """Add the data at a path of the API if its summary has changed."""
-        try:
-            data = self._gateway.get(path)
-        except Refused as error:
-            # The core of another author may lack the method.
-            _log.debug("no %s from the gateway: %s", subject, error)
-            return
+        data = self._gateway.get(path)
         summary = _encode(summarize(data))
         if summary != self._spool.read_position(subject):
             message = make_record(subject, data, f"{round(self._clock() * 1000)}")
@@ -99,19 +104,32 @@ class RecordPoller:
     def _poll_audit_records(self) -> None:
         known = self._spool.read_position("audit")
         position = _AuditPosition(self._clock()) if known is None else _parse_audit_position(known)
-        query = {"since": int(max(0.0, position.at - _AUDIT_OVERLAP_SECONDS))}
-        records = self._gateway.list_records("/audit", "records", query)[::-1]
+        # The clock may have been set back after the last record.
+        since = min(position.at, self._clock()) - _AUDIT_OVERLAP_SECONDS
+        records = self._list_audit_records(since=int(max(0.0, since)))
         if known is None:
             # At first contact, earlier records are not news.
             position = msgspec.structs.replace(position, numbers=dict(map(_split_id, records)))
+            self._spool.add([], "audit", _encode(position))
         found = list(self._list_new_records(records, position.numbers))
-        if found or known is None:
-            messages = [make_record("audit", each) for each in found]
-            after = _AuditPosition(
-                max((each["at"] for each in found), default=position.at),
-                position.numbers | dict(map(_split_id, found)),
+        if _find_holes(found, position.numbers):
+            found = list(self._list_new_records(self._list_audit_records(), position.numbers))
+        for label, missing in _find_holes(found, position.numbers).items():
+            _log.error(
+                "the audit records %s-%d to %s-%d are not published, because the gateway no longer has them",
+                *(label, missing[0], label, missing[-1]),
             )
-            self._spool.add(messages, "audit", _encode(after))
+        for start in range(0, len(found), _AUDIT_RECORDS_PER_TRANSACTION):
+            if self._spool.is_half_full():
+                return
+            part = found[start : start + _AUDIT_RECORDS_PER_TRANSACTION]
+            numbers = position.numbers | dict(map(_split_id, part))
+            position = _AuditPosition(max(each["at"] for each in part), numbers)
+            self._spool.add([make_record("audit", each) for each in part], "audit", _encode(position))
+
+    def _list_audit_records(self, **query: Any) -> list[Any]:
+        """Return the audit records that match the query, oldest first."""
+        return self._gateway.list_records("/audit", "records", query)[::-1]
 
     def _list_new_records(self, records: list[Any], numbers: Mapping[str, int]) -> Iterator[Any]:
         """Yield the records after these numbers, oldest first. A record that may still change, and those of
@@ -141,6 +159,16 @@ class _AuditPosition(msgspec.Struct, frozen=True):
 
 def _parse_audit_position(text: str) -> _AuditPosition:
     return msgspec.json.decode(text, type=_AuditPosition)
+
+
+def _find_holes(records: Iterable[Any], numbers: Mapping[str, int]) -> dict[str, range]:
+    """Return the numbers that are missing between a position and the records after it, by the label of their
+    file. The numbers of a file are consecutive."""
+    oldest: dict[str, int] = {}
+    for label, number in map(_split_id, records):
+        oldest.setdefault(label, number)
+    missing = {label: range(numbers[label] + 1, oldest[label]) for label in numbers.keys() & oldest.keys()}
+    return {label: found for label, found in missing.items() if found}
 
 
 def _split_id(record: Mapping[str, Any]) -> tuple[str, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway_client.errors import LoginRequired
+from gateway_client.errors import LoginRequired, Refused
 from gateway_client.gateway import RemoteGateway
 from gateway_relay.messages import Message, Reason, make_event
 from gateway_relay.records import RecordPoller
@@ -21,6 +21,7 @@ class ShownGateway(RemoteGateway):
     def __init__(self) -> None:
         self.role = "admin"
         self.commits: list[dict[str, Any]] = []
+        self.refused_paths: set[str] = set()
         self.audit: list[dict[str, Any]] = []
         self.data: dict[str, Any] = {
             "/system/health/detail": {"state": "ok", "dependencies": [{"name": "core", "state": "ok"}]},
@@ -28,6 +29,8 @@ class ShownGateway(RemoteGateway):
         }
 
     def get(self, path: str, **_: Any) -> Any:
+        if path in self.refused_paths:
+            raise Refused("the core does not have the method")
         if path == "/system/config/archive":
             return {"running": self.commits[-1], "revisions": self.commits[-2::-1]}
         if path == "/auth/token":
@@ -38,7 +41,7 @@ class ShownGateway(RemoteGateway):
         assert (path, key) == ("/audit", "records")
         if self.role != "admin":
             raise LoginRequired("the role is not sufficient")
-        return [record for record in self.audit if record["at"] >= query["since"]][::-1]
+        return [record for record in self.audit if record["at"] >= query.get("since", 0)][::-1]
 
 
 class Clock:
@@ -228,3 +231,42 @@ def test_a_poller_of_another_process_continues(
     poll(poller, spool)
     gateway.audit.append(make_audit_record(2))
     assert poll(RecordPoller(gateway, spool, clock), spool) == ["audit-known-2"]
+
+
+def test_a_record_is_published_although_the_clock_was_set_back_an_hour(
+    gateway: ShownGateway, poller: RecordPoller, spool: Spool, clock: Clock
+) -> None:
+    gateway.audit = [make_audit_record(1)]
+    poll(poller, spool)
+    clock.now -= 3600
+    gateway.audit.append(make_audit_record(2, at=clock.now))
+    assert poll(poller, spool) == ["audit-known-2"]
+
+
+def test_a_record_behind_a_hole_is_looked_for_in_the_whole_log(
+    gateway: ShownGateway, poller: RecordPoller, spool: Spool
+) -> None:
+    gateway.audit = [make_audit_record(1)]
+    poll(poller, spool)
+    # Written while the clock was wrong, and nobody polled.
+    gateway.audit += [make_audit_record(2, at=NOW - 7200), make_audit_record(3)]
+    assert poll(poller, spool) == ["audit-known-2", "audit-known-3"]
+
+
+def test_records_that_the_gateway_no_longer_has_are_named_in_the_log(
+    gateway: ShownGateway, poller: RecordPoller, spool: Spool, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway.audit = [make_audit_record(1)]
+    poll(poller, spool)
+    gateway.audit = [make_audit_record(5)]
+    assert poll(poller, spool) == ["audit-known-5"]
+    assert "known-2 to known-4 are not published" in caplog.text
+
+
+def test_a_core_without_an_archive_has_health_and_audit_records(
+    gateway: ShownGateway, poller: RecordPoller, spool: Spool
+) -> None:
+    gateway.refused_paths = {"/system/config/archive"}
+    gateway.data["/system/health/detail"]["state"] = "failed"
+    gateway.audit = [make_audit_record(1)]
+    assert [message.subject for message in read_messages(poller, spool)] == ["health", "audit"]
