@@ -73,16 +73,16 @@ ADD_ENDED = """INSERT INTO session (gateway, boot, id, started_at, username, mac
     VALUES (:gateway, :boot, :id, :started_at, :username, :mac_address, :access_interface,
         :at, :reason, :bytes_in, :bytes_out)
     ON CONFLICT DO NOTHING"""
+# An event may have brought the session before, with a later start.
 LIST_KNOWN = """UPDATE session SET started_at = :started_at, ip_address = :ip_address, boot = :boot,
-    snapshot = :snapshot, ended_after = NULL, ended_before = NULL
-    WHERE gateway = :gateway AND id = :id AND username = :username AND ended_at IS NULL
-        AND started_at BETWEEN :started_at AND :latest"""
+    snapshot = :snapshot, ended_at = NULL, ended_after = NULL, ended_before = NULL, reason = NULL
+    WHERE gateway = :gateway AND id = :id AND started_at = (SELECT min(started_at) FROM session
+        WHERE gateway = :gateway AND id = :id AND (started_at = :started_at OR username = :username
+            AND ended_at IS NULL AND started_at BETWEEN :started_at AND :latest))"""
 ADD_LISTED = """INSERT INTO session
     (gateway, boot, snapshot, id, started_at, username, ip_address, mac_address, access_interface)
     VALUES (:gateway, :boot, :snapshot, :id, :started_at, :username, :ip_address, :mac_address,
-        :access_interface)
-    ON CONFLICT (gateway, id, started_at) DO UPDATE SET
-        boot = excluded.boot, snapshot = excluded.snapshot, ended_at = NULL, reason = NULL"""
+        :access_interface)"""
 END_UNLISTED = """UPDATE session SET ended_before = :at,
     ended_after = CASE WHEN started_at > :seen_at THEN started_at ELSE :seen_at END
     WHERE gateway = :gateway AND ended_at IS NULL AND ended_before IS NULL
@@ -106,7 +106,8 @@ FIELDS = {
     "session_rate": ("id", "at"),
     "listed": (*_START[:1], "started_at", *_START[2:]),
 }
-NUMBERS = {"id", "at", "started_at", "bytes_in", "bytes_out", "duration_seconds"}
+NUMBERS = {"id", "bytes_in", "bytes_out"}
+SECONDS = {"at", "started_at", "duration_seconds"}
 
 DATABASE_ERRORS = (sqlite3.Error, psycopg.Error) if psycopg else (sqlite3.Error,)
 
@@ -202,8 +203,8 @@ class History:
         _, name, kind, *event = [*message.subject.split("."), "", ""]
         try:
             if kind == "events":
-                boot, _, number = (message.headers or {})["Gateway-Event"].rpartition("-")
-                self._add_event(name, boot, int(number), event[0], parse(event[0], json.loads(message.data)))
+                boot, sequence = parse_event_id((message.headers or {})["Gateway-Event"])
+                self._add_event(name, boot, sequence, event[0], parse(event[0], json.loads(message.data)))
             elif kind == "snapshot":
                 self._add_part(name, json.loads(message.data), int(message.metadata.timestamp.timestamp()))
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -235,8 +236,7 @@ class History:
                     self.execute(ADD_ENDED, **values)
 
     def _add_part(self, name: str, part: dict[str, Any], at: int) -> None:
-        boot, _, text = check_text(part["after"]).rpartition("-")
-        sequence, id = int(text), check_text(part["id"])
+        (boot, sequence), id = parse_event_id(part["after"]), check_text(part["id"])
         gateway = self.gateways.setdefault(name, Gateway(boot, sequence))
         if boot == gateway.boot and sequence < gateway.sequence:
             return  # After a power cut, a relay may publish an old snapshot again.
@@ -266,15 +266,33 @@ def parse(kind: str, data: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that are read. Raises KeyError, TypeError or ValueError for wrong ones."""
     values = {name: data[name] for name in FIELDS[kind]}
     for name, value in values.items():
-        if name not in NUMBERS:
-            check_text(value or "")
-        elif type(value) is not int or not 0 <= value < 1 << 60:
-            raise ValueError(f"{name} is not a number")
+        if name in NUMBERS:
+            check_number(value, 1 << 60)
+        elif name in SECONDS:
+            check_number(value, 1 << 35)
+        elif value is not None:
+            check_text(value)
     return values
 
 
-def check_text(text: str) -> str:
-    """Return a text. Raises ValueError if a database could not store the text."""
+def parse_event_id(text: Any) -> tuple[str, int]:
+    """Return the run of the core, and the sequence. Raises TypeError or ValueError for a wrong ID."""
+    boot, _, sequence = check_text(text).rpartition("-")
+    return boot, check_number(int(sequence), 1 << 60)
+
+
+def check_number(number: Any, end: int) -> int:
+    """Return an integer. Raises ValueError if it is not between 0 and `end`, which excludes True, 1.5 and
+    dates that Python cannot show."""
+    if type(number) is not int or not 0 <= number < end:
+        raise ValueError("wrong number")
+    return number
+
+
+def check_text(text: Any) -> str:
+    """Return a text. Raises TypeError or ValueError for anything that a database cannot store as text."""
+    if not isinstance(text, str):
+        raise TypeError("not a text")
     if len(text.encode()) > 1000 or "\0" in text:
         raise ValueError("wrong text")
     return text
@@ -359,7 +377,7 @@ def show_holders(options: argparse.Namespace) -> int:
     for gateway, id, username, mac_address, started_at, ended_at, after, before in holders:
         end = f"between {write(after)} and {write(before)}" if before else "up"
         end = write(ended_at) if ended_at else end
-        start, username = write(started_at), re.sub(r"[^ -~]", "?", username)
+        start, username = write(started_at), re.sub(r"[^ -~]", "?", username or "-")
         print(f"{gateway:<10} {id:>6}  {username:<28}  {mac_address or '-':<17}  {start:<20}  {end}")
     return 0 if holders else 1
 

@@ -292,34 +292,78 @@ def test_messages_that_were_removed_before_they_were_read_are_named_and_new_ones
     assert "messages 3 to 4 were removed from the stream before they were read" in site.log
 
 
-def test_a_gateway_that_sends_anything_harms_only_itself(site: Site) -> None:
+#: Values that no relay sends.
+WRONG = (None, True, -1, 1.5, 1 << 70, 1 << 40, "\0", "\ud800", [], {}, False, [[]])
+
+
+def check_others_grow(site: Site, *messages: Message) -> None:
+    """Check that the rows of other gateways grow after these messages of the gateway `broken`."""
     site.start()
     site.publish(part("a-0", []))
-    good = json.loads(up(1, NOON).body)
-    bodies = [b"", b"{", b"[" * 100_000, b"[]", b"null", b"1", b'"id"', b"{}"]
-    for field, value in itertools.product(
-        good, (None, True, -1, 1.5, 1 << 70, (1 << 31) - 1, "\0", "\ud800", [], {})
-    ):
-        bodies.append(json.dumps(good | {field: value}).encode())
-    messages = [
-        Message("", "events.session_up", body, f"a-{number}") for number, body in enumerate(bodies, 1)
-    ]
-    messages += [
-        Message("", "events.session_up", up(1, NOON).body, event)
-        for event in (None, "", "a", "a-b", "a-9" * 2000)
-    ]
-    messages += [
-        Message("", subject, b"{}", "a-1") for subject in ("events", "events.other", "snapshot", "snapshot.x")
-    ]
-    listing = json.loads(part("a-0", [listed(1, NOON)]).body)
-    for field, value in itertools.product(listing, (None, 7, "\0-1", [], [1], [{}], {})):
-        messages.append(Message("", "snapshot", json.dumps(listing | {field: value}).encode()))
     site.publish(*messages, gateway="broken")
     site.publish(up(7, NOON, sequence=1))
     site.wait_until_read()
-    assert ("bng1", 7) in site.query("SELECT gateway, id FROM session")
-    assert "ignored a message on gw.broken.events.session_up" in site.log
+    assert site.query("SELECT id FROM session WHERE gateway = 'bng1'") == [(7,)]
     assert "Traceback" not in site.log
+    # What the gateway has sent can be shown.
+    for id in (1, 5):
+        site.find(f"100.64.0.{id}")
+
+
+@pytest.mark.parametrize("good", [up(1, NOON), down(1, NOON, NOON - 9)], ids=lambda good: str(good.subject))
+def test_events_with_wrong_values_harm_only_their_gateway(site: Site, good: Message) -> None:
+    data = json.loads(good.body)
+    bodies = [b"", b"{", b"[" * 100_000, b"[]", b"null", b"1", b'"id"', b"{}"]
+    bodies += [json.dumps(data | {field: value}).encode() for field, value in itertools.product(data, WRONG)]
+    messages = []
+    for number, body in enumerate(bodies):
+        # So that each of them is the next event.
+        messages += [part(f"boot{number}-0", []), Message("", good.subject, body, f"boot{number}-1")]
+    check_others_grow(site, *messages)
+    assert f"ignored a message on gw.broken.{good.subject}" in site.log
+
+
+def test_wrong_ids_of_events_harm_only_their_gateway(site: Site) -> None:
+    ids = ("a\0a-1", None, "", "a", "a-b", "a-9" * 2000, "a-" + "9" * 4300, "a--1", "\u00e9-1")
+    messages = [Message("", "events.session_up", up(1, NOON).body, each) for each in ids]
+    listing = json.loads(part("a-0", [listed(1, NOON)]).body)
+    for after in ("a\0a-1", "a-" + "9" * 900, "\ud800-1"):
+        messages.append(Message("", "snapshot", json.dumps(listing | {"after": after}).encode()))
+    check_others_grow(site, *messages)
+
+
+def test_wrong_snapshots_harm_only_their_gateway(site: Site) -> None:
+    messages = [
+        Message("", subject, b"{}", "a-1") for subject in ("events", "events.other", "snapshot", "snapshot.x")
+    ]
+    session = listed(1, NOON)
+    listing = json.loads(part("a-0", [session]).body)
+    for number, (field, value) in enumerate(itertools.product(session, WRONG)):
+        body = listing | {"after": f"boot{number}-0", "sessions": [session | {field: value}]}
+        messages.append(Message("", "snapshot", json.dumps(body).encode()))
+    for field, value in itertools.product(listing, (*WRONG, 7, "\0-1", [1], [{}])):
+        messages.append(Message("", "snapshot", json.dumps(listing | {field: value}).encode()))
+    check_others_grow(site, *messages)
+
+
+def test_snapshots_that_contradict_each_other_harm_only_their_gateway(site: Site) -> None:
+    check_others_grow(
+        site,
+        part("a-0", [listed(5, 100), listed(5, 130)]),
+        part("b-0", [listed(5, 100)]),
+        down(5, 200, 100, "b", 1),
+        up(5, 190, "b", 2),
+        part("c-0", [listed(5, 150)]),
+        part("d-0", [listed(5, 100), listed(5, 100)]),
+    )
+
+
+def test_a_session_that_is_listed_again_keeps_its_row(site: Site) -> None:
+    site.start()
+    site.publish(part("a-0", []), up(1, NOON + 9, sequence=1), down(1, NOON + 20, NOON + 9, sequence=2))
+    site.publish(part("b-0", [listed(1, NOON + 9)]))
+    site.wait_until_read()
+    assert site.list_ends() == [(1, NOON + 9, None, None, None)]
 
 
 def test_an_event_that_never_comes_does_not_stop_its_gateway(site: Site) -> None:
