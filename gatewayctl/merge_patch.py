@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from gateway_client.errors import ExitStatus
 from gateway_client.gateway import Record
 from gateway_contract.base.logs import MASK
-from gateway_contract.base.texts import PathSegment, Segments, format_path, parse_duration
+from gateway_contract.base.texts import PathSegment, Segments, format_path, parse_duration, parse_path
 from gateway_contract.configuration import ROOT, Field, Leaf, ListOf, Object, Seconds, mask_secrets
 from gatewayctl.errors import CommandError
 
@@ -56,7 +56,9 @@ class Change(NamedTuple):
 
 def compare(patch: Record, document: Record) -> list[Change]:
     """Return the changes that a patch makes to the configuration `document`, whose secrets are masked. A
-    value with secrets is always among the changes. Raises CommandError if the patch has a mask as a value."""
+    value with secrets is always among the changes. Raises CommandError if the patch has a mask as a value, or
+    a name that cannot be part of a path."""
+    _check(patch, ())
     return list(_compare(patch, document, ROOT, ()))
 
 
@@ -70,7 +72,6 @@ def _compare(patch: Any, actual: Any, field: Field, path: Segments) -> Iterator[
         for name, member in patch.items():
             below = (*path, PathSegment(name))
             if isinstance(member, dict) and name not in items:
-                _require_no_mask(member, below)
                 yield Change(below, field.item, _create_item(member, field, name), ABSENT)
             else:
                 yield from _compare(member, items.get(name, ABSENT), field.item, below)
@@ -79,10 +80,8 @@ def _compare(patch: Any, actual: Any, field: Field, path: Segments) -> Iterator[
         for name, member in patch.items():
             below = (*path, PathSegment(name))
             yield from _compare(member, members.get(name, ABSENT), field.below(name), below)
-    else:
-        _require_no_mask(patch, path)
-        if not _is_same(patch, actual, field):
-            yield Change(path, field, patch, actual)
+    elif not _is_same(patch, actual, field):
+        yield Change(path, field, patch, actual)
 
 
 def _create_item(patch: Record, field: Field, key: str) -> Record:
@@ -96,16 +95,22 @@ def _create_item(patch: Record, field: Field, key: str) -> Record:
     return {str(field.key): key, **members}
 
 
-def _require_no_mask(value: Any, path: Segments) -> None:
+def _check(value: Any, path: Segments) -> None:
+    """Raise CommandError if a value of a patch has a mask, or a name that cannot be part of a path."""
+    try:
+        if path:
+            parse_path(format_path(path))
+    except ValueError as error:
+        raise CommandError(ExitStatus.USAGE, f"{format_path(path)}: {error}") from error
     if value == MASK:
         reason = f"{format_path(path)}: must be a value, not the mask that hides one"
         raise CommandError(ExitStatus.USAGE, reason)
     if isinstance(value, dict):
         for name, member in value.items():
-            _require_no_mask(member, (*path, PathSegment(name)))
+            _check(member, (*path, PathSegment(name)))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _require_no_mask(item, (*path, PathSegment(str(index), index)))
+            _check(item, (*path, PathSegment(str(index), index)))
 
 
 def _is_same(expected: Any, actual: Any, field: Field) -> bool:

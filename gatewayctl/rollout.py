@@ -167,7 +167,7 @@ class Rollout:
     @property
     def failed_members(self) -> list[Member]:
         """Members that do not have the new configuration for good."""
-        return [each for each in self.state.members if each.problem or each.step not in _DONE_STEPS]
+        return [each for each in self.state.members if each.step not in _DONE_STEPS]
 
     def plan(self) -> list[Member]:
         """Compute the difference and the impact of the change on each gateway, and the waves. Return the
@@ -340,6 +340,8 @@ class Rollout:
         """Commit the change on a gateway, and check the gateway. If the rollout was interrupted, go on with
         what the gateway runs."""
         running = self._observe(member)
+        if running is _Running.WAITING:
+            running = self._renew_deadline(member)
         if running is _Running.NEW:
             self._advance(member, Step.CONFIRMED)
             return
@@ -348,14 +350,15 @@ class Rollout:
         elif running in (_Running.STAGED, _Running.OTHER):
             reason = "the configuration or the candidate has changed since the plan: start a new rollout"
             raise CommandError(ExitStatus.REFUSED, reason)
-        if running is not _Running.WAITING or not self._renew_deadline(member):
+        if running is not _Running.WAITING:
             self._commit(member)
         self._check(member)
 
-    def _renew_deadline(self, member: Member) -> bool:
+    def _renew_deadline(self, member: Member) -> _Running:
         """Move the deadline of the commit of a gateway, so that all gateways of the wave have the whole time
-        to confirm. Return False if the gateway has returned to the former configuration meanwhile. Raises
-        ClientError if a request fails."""
+        to confirm. Return what the gateway runs afterwards: the gateway may have returned to the former
+        configuration meanwhile, and another user may have confirmed the commit. Raises ClientError if a
+        request fails, or if another user has changed the candidate."""
         gateway = self._gateways[member.name]
         difference, etag = gateway.request("GET", f"{_CONFIGURATION_PATH}/compare")
         if difference["diff"]:
@@ -367,15 +370,21 @@ class Rollout:
         try:
             response = gateway.request("POST", f"{_CONFIGURATION_PATH}/commit", body, if_match=etag)
         except Refused:
-            # The gateway has returned since the comparison.
-            return False
+            running = self._observe(member)
+            if running is _Running.WAITING:
+                # The candidate has changed since the comparison.
+                raise
+            return running
+        if response.data["confirm_deadline"] is None:
+            return self._observe(member)
         member.returns_at = time.time() + self.state.confirm_seconds
-        return response.data["confirm_deadline"] is not None
+        return _Running.WAITING
 
     def _commit(self, member: Member) -> None:
         gateway = self._gateways[member.name]
         member.health = _read_health(gateway)
-        self._require_going()
+        if self._stop.is_set():
+            raise _Stopped
         self._advance(member, Step.STAGING)
         try:
             etag = self._edit(member)
@@ -418,7 +427,6 @@ class Rollout:
     def _check(self, member: Member) -> None:
         """Check that a gateway is as healthy as before the commit, and run the probe. Raises CommandError if
         the gateway is not well."""
-        self._advance(member, Step.CHECKING)
         end = self._compute_check_end(member, _HEALTH_PART)
         self._pause(min(_MAX_PAUSE_SECONDS, _PAUSE_PART * self.state.confirm_seconds))
         while problem := _find_health_problem(self._gateways[member.name], member.health):
@@ -426,7 +434,10 @@ class Rollout:
                 raise CommandError(ExitStatus.REFUSED, problem)
             self._pause(_POLL_SECONDS)
         if self.state.probe:
-            self._run_probe(member, self.state.probe)
+            try:
+                self._run_probe(member, self.state.probe)
+            except OSError as error:
+                raise CommandError(ExitStatus.REFUSED, f"cannot run the probe: {error.strerror}") from error
 
     def _run_probe(self, member: Member, command: str) -> None:
         context, end = self._gateways[member.name].context, self._compute_check_end(member, _CHECK_PART)
@@ -582,10 +593,6 @@ class Rollout:
         self._gateways[member.name].request("POST", f"{_CONFIGURATION_PATH}/discard", if_match=etag)
 
     # Time
-
-    def _require_going(self) -> None:
-        if self._stop.is_set():
-            raise _Stopped
 
     def _pause(self, seconds: float) -> None:
         """Wait. Raises _Stopped at once when the rollout is stopped."""

@@ -36,7 +36,7 @@ from gatewayctl.times import DurationType
 
 if TYPE_CHECKING:
     from gatewayctl.merge_patch import Change
-    from gatewayctl.rollout import Member, Rollout, RolloutState
+    from gatewayctl.rollout import Member, RolloutState
 
 _PLAN_COLUMNS = (
     Column(CONTEXT, IDENTITY), Column("wave", IDENTITY), Column("effect", IDENTITY, can_wrap=True),
@@ -91,7 +91,7 @@ def rollout(
 
     A rollout that was stopped by Ctrl-C or a kill can be resumed.
     """
-    from gatewayctl.rollout import Rollout, Step, read_state
+    from gatewayctl.rollout import Rollout, Step, list_waiting, read_state
 
     format = cli.get_format(ctx)
     if resume is not None:
@@ -113,7 +113,7 @@ def rollout(
     try:
         if not rollout_state.is_accepted:
             if failed_members := rollout.plan():
-                print_errors(["nothing was changed on any gateway"])
+                print_errors(["the plan failed: no running configuration was changed"])
                 raise click.exceptions.Exit(get_status_of_many(len(failed_members)))
             plan = _report_plan(rollout_state.members)
             has_changes = any(member.step is Step.PLANNED for member in rollout_state.members)
@@ -126,13 +126,12 @@ def rollout(
             terminal.tell(f"after an interruption: gatewayctl rollout --resume {path}")
         rollout.run()
     except KeyboardInterrupt:
-        _report_interruption(rollout, path)
+        print_errors(list_waiting(rollout_state.members))
         raise
     finally:
-        is_needed = rollout.close()
+        if rollout.close():
+            print_errors([f"not all gateways are settled; resume with: gatewayctl rollout --resume {path}"])
     show(_list_results(rollout_state.members), format)
-    if is_needed:
-        print_errors([f"not all gateways are settled; later: gatewayctl rollout --resume {path}"])
     if failed_members := rollout.failed_members:
         raise click.exceptions.Exit(get_status_of_many(len(failed_members)))
 
@@ -230,16 +229,6 @@ def _list_results(members: Sequence[Member]) -> ResultList:
         for member in members
     ]
     return ResultList(records, _RESULT_COLUMNS)
-
-
-def _report_interruption(rollout: Rollout, path: Path) -> None:
-    """Tell the user after Ctrl-C which gateways return by themselves, and how to resume."""
-    from gatewayctl.rollout import list_waiting
-
-    if rollout.state.is_accepted:
-        print_errors(
-            [*list_waiting(rollout.state.members), f"resume with: gatewayctl rollout --resume {path}"]
-        )
 
 
 def _read_patch(ctx: click.Context, param: click.Parameter, file: str) -> Record:

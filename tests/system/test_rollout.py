@@ -13,6 +13,7 @@ from tests.support.shell import GATEWAYCTL, Ended, Running
 
 USAGE = 2
 COMMIT, CONFIRM = "POST /system/config/commit", "POST /system/config/confirm"
+DISCARD = "POST /system/config/discard"
 
 
 @pytest.fixture(scope="module")
@@ -130,11 +131,40 @@ def test_a_gateway_with_changes_of_another_user_fails_the_plan(fleet: Fleet) -> 
     ended = roll_out(fleet, "43mbit")
     assert ended.status == 11
     assert "gatewayctl: gw02: the candidate has changes of another user" in ended.err
-    assert "nothing was changed on any gateway" in ended.err
+    assert "gatewayctl: the plan failed: no running configuration was changed" in ended.err
     assert values(fleet) == before
     assert "43mbit" not in other.difference["diff"]
     assert "9mbit" in other.difference["diff"]
     other.discard()
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_plan_that_leaves_a_change_in_a_candidate_says_how_to_discard_it(
+    fleet: Fleet, is_interrupted: bool
+) -> None:
+    before, started = values(fleet), list[Running]()
+
+    def lose_discard(passing: Passing) -> bool:
+        if not passing.is_("gw02", f"before {DISCARD}"):
+            return False
+        if is_interrupted:
+            started.pop().send_signal(signal.SIGINT)
+        return True
+
+    fleet.set_hook(lose_discard)
+    with fleet.shell.started(*_words(fleet, "46mbit", "--state", "state.json")) as running:
+        started.append(running)
+        assert running.wait() == (130 if is_interrupted else 11), running.err
+    remedy = "gatewayctl: not all gateways are settled; resume with: gatewayctl rollout --resume state.json"
+    assert remedy in running.err.splitlines()
+    assert "46mbit" in fleet["gw02"].difference["diff"]
+    fleet.set_hook(lambda _: False)
+    ended = fleet.shell.run("rollout", "--resume", "state.json")
+    assert ended.status == USAGE
+    assert "gatewayctl: no terminal for the confirmation: use --yes" in ended.err
+    assert fleet["gw02"].difference["diff"] == ""
+    assert values(fleet) == before
+    assert not (fleet.shell.folder / "state.json").exists()
 
 
 def test_a_failed_probe_stops_the_rollout_and_the_wave_returns(fleet: Fleet) -> None:
@@ -173,6 +203,53 @@ def test_a_killed_rollout_is_resumed(fleet: Fleet, moment: str, number: int) -> 
     assert ended.status == 0, ended
     assert values(fleet) == [value] * 3
     assert not (fleet.shell.folder / "state.json").exists()
+
+
+def test_a_change_of_another_user_stops_a_resumed_rollout_before_it_commits_the_change(fleet: Fleet) -> None:
+    former, other = {site.name: site.value for site in fleet.sites}, fleet["gw02"]
+    started, has_staged = list[Running](), list[bool]()
+
+    def kill(passing: Passing) -> bool:
+        if passing.is_("gw02", f"after {COMMIT}"):
+            started.pop().send_signal(signal.SIGKILL)
+            return True
+        return False
+
+    def stage(passing: Passing) -> bool:
+        if passing.is_("gw02", f"before {COMMIT}") and not has_staged:
+            has_staged.append(True)
+            other.edit("qos.default_up", "9mbit")
+        return False
+
+    fleet.set_hook(kill)
+    with fleet.shell.started(*_words(fleet, "47mbit", "--state", "state.json")) as running:
+        started.append(running)
+        running.wait()
+    fleet.set_hook(stage)
+    ended = fleet.shell.run("rollout", "--resume", "state.json", "-o", "json")
+    assert has_staged
+    assert ended.status == 12, ended
+    assert results(ended) == {"gw01": "confirmed", "gw02": "returned", "gw03": "returned"}
+    # The candidate of the other user is left alone.
+    assert read_outcome(fleet, former, "47mbit") == (2, 1, 0, ["gw02"], [])
+    assert "9mbit" in other.difference["diff"]
+    other.discard()
+    assert not (fleet.shell.folder / "state.json").exists()
+
+
+def test_a_probe_that_cannot_be_run_stops_the_rollout(fleet: Fleet) -> None:
+    former = {site.name: site.value for site in fleet.sites}
+    members = [{"name": site.name, "url": site.url} for site in fleet.sites]
+    state = {
+        "comment": "a long probe", "patch": {"qos": {"default_down": "48mbit"}}, "members": members,
+        "canary": 0, "wave": 3, "confirm_seconds": 10, "probe": f"true {'x' * 200_000}",
+    }  # fmt: skip
+    fleet.shell.write("state.json", json.dumps(state))
+    ended = fleet.shell.run("rollout", "--resume", "state.json", "--yes", "-o", "json")
+    assert ended.status == 13, ended
+    assert ": cannot run the probe: Argument list too long\n" in ended.err
+    assert set(results(ended).values()) == {"returned"}
+    assert read_outcome(fleet, former, "48mbit") == (3, 0, 0, [], [])
 
 
 def test_the_drift_of_each_gateway_is_shown(fleet: Fleet) -> None:

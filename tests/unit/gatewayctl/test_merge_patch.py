@@ -102,6 +102,21 @@ def test_a_mask_is_no_value(patch: Any, path: str) -> None:
         operations(patch)
 
 
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"": 1},
+        {"qos": {'a"b': 1}},
+        {"new": [{"a\n": 1}]},
+        {"bgp": {"neighbors": {"": {"remote_as": 7}}}},
+        {"x" * 2000: None},
+    ],
+)
+def test_a_name_that_cannot_be_part_of_a_path_is_refused(patch: Any) -> None:
+    with pytest.raises(GatewayApiError, match=r"must be segments joined by dots|must have at most"):
+        operations(patch)
+
+
 def test_a_wrong_type_is_not_the_same_as_a_number() -> None:
     (found,) = operations({"history": {"days": True}}, history={"days": 1})
     assert found == ("history.days", True)
