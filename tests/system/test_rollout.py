@@ -178,33 +178,6 @@ def test_a_failed_probe_stops_the_rollout_and_the_wave_returns(fleet: Fleet) -> 
     assert state_files(fleet) == []
 
 
-@pytest.mark.parametrize(
-    ("moment", "number"),
-    [(f"after {COMMIT}", signal.SIGKILL), (f"before {CONFIRM}", signal.SIGINT)],
-)
-def test_a_killed_rollout_is_resumed(fleet: Fleet, moment: str, number: int) -> None:
-    value = f"{50 + number}mbit"
-    started = list[Running]()
-
-    def kill(passing: Passing) -> bool:
-        if started and passing.is_("gw02", moment):
-            started.pop().send_signal(number)
-            return True
-        return False
-
-    fleet.set_hook(kill)
-    with fleet.shell.started(*_words(fleet, value, "--state", "state.json")) as running:
-        started.append(running)
-        status = running.wait()
-        assert status in (-signal.SIGKILL, 130), running.err
-        for text in ("stopped: the requests under way end first", "resume with: "):
-            assert (text in running.err) == (status == 130)
-    ended = fleet.shell.run("rollout", "--resume", "state.json", "-o", "json")
-    assert ended.status == 0, ended
-    assert values(fleet) == [value] * 3
-    assert not (fleet.shell.folder / "state.json").exists()
-
-
 def test_a_change_of_another_user_stops_a_resumed_rollout_before_it_commits_the_change(fleet: Fleet) -> None:
     former, other = {site.name: site.value for site in fleet.sites}, fleet["gw02"]
     started, has_staged = list[Running](), list[bool]()
@@ -250,6 +223,33 @@ def test_a_probe_that_cannot_be_run_stops_the_rollout(fleet: Fleet) -> None:
     assert ": cannot run the probe: Argument list too long\n" in ended.err
     assert set(results(ended).values()) == {"returned"}
     assert read_outcome(fleet, former, "48mbit") == (3, 0, 0, [], [])
+
+
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [(f"after {COMMIT}", signal.SIGKILL), (f"before {CONFIRM}", signal.SIGINT)],
+)
+def test_a_killed_rollout_is_resumed(fleet: Fleet, moment: str, number: int) -> None:
+    value = f"{50 + number}mbit"
+    started = list[Running]()
+
+    def kill(passing: Passing) -> bool:
+        if started and passing.is_("gw02", moment):
+            started.pop().send_signal(number)
+            return True
+        return False
+
+    fleet.set_hook(kill)
+    with fleet.shell.started(*_words(fleet, value, "--state", "state.json")) as running:
+        started.append(running)
+        status = running.wait()
+        assert status in (-signal.SIGKILL, 130), running.err
+        for text in ("stopped: the requests under way end first", "resume with: "):
+            assert (text in running.err) == (status == 130)
+    ended = fleet.shell.run("rollout", "--resume", "state.json", "-o", "json")
+    assert ended.status == 0, ended
+    assert values(fleet) == [value] * 3
+    assert not (fleet.shell.folder / "state.json").exists()
 
 
 def test_the_drift_of_each_gateway_is_shown(fleet: Fleet) -> None:
