@@ -120,6 +120,12 @@ def list_delays(gateways: Sequence[ModelGateway], times: Path, since: float) -> 
     return sorted(delays)
 
 
+def count_events(times: Path) -> int:
+    """Return the number of different events that the consumer has applied."""
+    lines = (line.split(" ") for line in times.read_text().splitlines())
+    return len({event for _, event, _ in lines} - {"-"})
+
+
 def measure(run: Run, folder: Path) -> str:
     """Return the row of a run in the table."""
     gateways = [
@@ -128,10 +134,9 @@ def measure(run: Run, folder: Path) -> str:
     ]
     began = 0.0
     shares: dict[str, float] = {}
-    produced = 0
 
     def produce() -> None:
-        nonlocal began, shares, produced
+        nonlocal began, shares
         time.sleep(2)
         before = time.monotonic()
         end = before + _WARM_UP_SECONDS + run.seconds
@@ -139,13 +144,11 @@ def measure(run: Run, folder: Path) -> str:
         while before < end:
             if load is None and before > end - run.seconds:
                 began, load = before, Load(pids)
-                produced = -sum(gateway.newest[gateway.boot_id] for gateway in gateways)
             time.sleep(_TICK_SECONDS)
             now = time.monotonic()
             for gateway in gateways:
                 gateway.produce(now - before)
             before = now
-        produced += sum(gateway.newest[gateway.boot_id] for gateway in gateways)
         assert load is not None
         shares = load.measure()
         # What is on its way arrives.
@@ -168,7 +171,8 @@ def measure(run: Run, folder: Path) -> str:
         Fleet(gateways, folder / "spools", urls).run(produce)
     delays = list_delays(gateways, folder / "times", began)
     p50, p99 = (delays[int(share * (len(delays) - 1))] for share in (0.5, 0.99))
-    arrived = f"{len(delays):,} of {produced:,}"
+    produced = sum(gateway.newest[gateway.boot_id] for gateway in gateways)
+    arrived = f"{count_events(folder / 'times'):,} of {produced:,}"
     times = " | ".join(f"{1000 * delay:.0f}" for delay in (p50, p99, delays[-1]))
     used = " | ".join(f"{100 * shares[name]:.0f} %" for name in ("relays", "nats", "consumer", "others"))
     return (

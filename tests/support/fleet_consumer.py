@@ -76,6 +76,9 @@ class LoggedHistory(program.History):  # type: ignore[misc]
         self, name: str, boot: str, sequence: int, reason: str | None = None, dropped: int = 0,
         former_boot: str | None = None, former_sequence: int | None = None,
     ) -> None:  # fmt: skip
+        if self._times is not None:
+            # A measurement: without statements that a consumer does not need.
+            return
         self.execute(
             _ADD, gateway=name, boot=boot, sequence=sequence, reason=reason, dropped=dropped,
             former_boot=former_boot, former_sequence=former_sequence,
