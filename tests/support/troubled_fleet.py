@@ -573,7 +573,7 @@ class TroubledFleet:
         full = "disk is full"
         return Counter(
             {
-                "full disks that relays report": relays.count(full),
+                "full disks that relays report": relays.count("MiB free"),
                 "full disks that the consumer reports": self.consumer.log.count(full),
                 "full disks that servers report": servers.count("no space left"),
                 "full spools": relays.count("the spool is full"),
