@@ -101,6 +101,8 @@ def test_a_file_without_a_seed_is_named(options: dict[str, str], tmp_path: Path,
         f"-----BEGIN USER NKEY SEED-----\n{make_seed()}\n------END USER NKEY SEED------\n",
         "-----BEGIN NATS USER JWT-----\na.b.c\n------END NATS USER JWT------\n",
     ],
+    # A seed is random, and each process of the tests must give a case the same name.
+    ids=["nothing", "a seed alone", "a framed seed", "a JWT alone"],
 )
 def test_a_file_without_a_jwt_and_a_seed_is_named(options: dict[str, str], tmp_path: Path, text: str) -> None:
     (tmp_path / "creds").write_text(text)
