@@ -25,7 +25,7 @@ from gateway_client.errors import ClientError, ExitStatus, NoResponse, NoSuchRec
 from gateway_client.gateway import Record, RemoteGateway, Renewal, log_in
 from gateway_contract import program
 from gatewayctl import terminal
-from gatewayctl.errors import CommandError, NothingFound, get_status_of_many
+from gatewayctl.errors import CommandError, NothingFound, get_exit_status_of_many
 from gatewayctl.results import (
     TABLE,
     ContextResult,
@@ -360,7 +360,7 @@ def _renew_token(gateway: RemoteGateway) -> str | None:
     return log_in(RemoteGateway(gateway.context), ContextsFile(os.environ), *login).token if login else None
 
 
-def has_many(ctx: click.Context) -> bool:
+def has_many_gateways(ctx: click.Context) -> bool:
     """Return True if the user selected several gateways, with `--all` or `--on`. A label may be the label of
     only one context."""
     return any(get_shared_option(ctx, name.removeprefix("--")) for name in _MANY_OPTIONS)
@@ -377,7 +377,7 @@ def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
     `--all` and `--on`, the clients do not log in again: the password of one gateway would be sent to the
     others. Raises ClientError if the contexts cannot be read, the chosen context or label is unknown, or
     there is no context yet."""
-    if not has_many(ctx):
+    if not has_many_gateways(ctx):
         return [get_gateway(ctx)]
     contexts = ContextsFile(os.environ).read()
     if not contexts.by_name:
@@ -451,7 +451,7 @@ def read_command(function: Function, *, refresh: bool = False) -> Callable[..., 
         if refresh and format.name == TABLE and terminal.can_redraw():
             with suppress(KeyboardInterrupt):
                 _refresh(ctx, gateways, read, format)
-        elif has_many(ctx):
+        elif has_many_gateways(ctx):
             _show_each(*_read_each(ctx, gateways, read), format)
         else:
             _show(read(gateways[0]), format)
@@ -486,7 +486,7 @@ def _read_each(
     """Return the results of the gateways that respond, and the errors of the other gateways. Raises
     ClientError if the user chose a single gateway, and this gateway refuses the request."""
     values: list[Result | ClientError | None]
-    if has_many(ctx):
+    if has_many_gateways(ctx):
         values = read_side_by_side(gateways, read, get_deadline(ctx))
     else:
         # A single gateway may ask for a password, which only the main thread can.
@@ -517,7 +517,7 @@ def _show_each(results: Sequence[ContextResult], errors: Sequence[_ContextError]
     show_all(results, format)
     failed_count = len(failures) + sum(each.result.status is not ExitStatus.SUCCESS for each in results)
     if failed_count:
-        raise click.exceptions.Exit(get_status_of_many(failed_count))
+        raise click.exceptions.Exit(get_exit_status_of_many(failed_count))
     if misses and not results:
         raise click.exceptions.Exit(ExitStatus.REFUSED)
 
@@ -532,12 +532,12 @@ def _refresh(
     while True:
         results, errors = _read_each(ctx, gateways, read)
         has_results = has_results or bool(results)
-        if not has_results and not has_many(ctx):
+        if not has_results and not has_many_gateways(ctx):
             raise errors[0][1]
         if not has_results:
             return _show_each(results, errors, format)
         table = arrange_table(
-            combine_results(results, has_context_column=has_many(ctx)), format, terminal.get_width()
+            combine_results(results, has_context_column=has_many_gateways(ctx)), format, terminal.get_width()
         )
         notes = [f"{name}: {line}" for name, error in errors for line in error.lines]
         redraw(table, f"{format_time(int(time.time()))}, every {_REFRESH_SECONDS} s; Ctrl-C ends", notes)

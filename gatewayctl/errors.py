@@ -19,8 +19,9 @@ EXIT_STATUSES = (
 )
 
 
-def get_status_of_many(failed_count: int) -> int:
-    """Return the exit status of a command for many gateways, of which `failed_count` have failed."""
+def get_exit_status_of_many(failed_count: int) -> int:
+    """Return the exit status of a command for many gateways: 0 if `failed_count` is 0; otherwise 10 plus the
+    number of gateways that failed, at most 110."""
     return _STATUS_OF_MANY + min(failed_count, _MAX_COUNTED_GATEWAYS) if failed_count else 0
 
 

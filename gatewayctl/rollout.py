@@ -36,7 +36,6 @@ from gatewayctl.texts import format_time
 _CONFIGURATION_PATH = "/system/config"
 #: Author of the commit by which the core returns to the former configuration.
 _CORE_AUTHOR = "core"
-_MAX_PARALLEL_GATEWAYS = 100
 #: Shortest time to confirm: a part of the time is for the checks, another for the confirmation.
 MIN_CONFIRM_SECONDS = 10
 #: Parts of the time to confirm: the longest request, the pause before the first check of health, the time in
@@ -151,15 +150,18 @@ Notify = Callable[[str | None, str], None]
 
 
 class Rollout:
-    """Rollout over the gateways in `gateways`, by the names of their contexts. `path` is the state file."""
+    """Rollout over the gateways in `gateways`, by the names of their contexts. `path` is the state file. A
+    wave must not have more gateways than `max_threads`."""
 
     def __init__(
-        self, state: RolloutState, path: Path, gateways: Mapping[str, RemoteGateway], notify: Notify
-    ) -> None:
+        self, state: RolloutState, path: Path, gateways: Mapping[str, RemoteGateway], notify: Notify, *,
+        max_threads: int,
+    ) -> None:  # fmt: skip
         self.state = state
         self._path = path
         self._gateways = gateways
         self._notify = notify
+        self._max_threads = max_threads
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._interruption = threading.Event()
@@ -226,7 +228,7 @@ class Rollout:
 
         if not members:
             return
-        with ThreadPoolExecutor(min(len(members), _MAX_PARALLEL_GATEWAYS)) as pool:
+        with ThreadPoolExecutor(min(len(members), self._max_threads)) as pool:
             futures = [pool.submit(run, each) for each in members]
             try:
                 wait(futures)

@@ -17,7 +17,7 @@ from gateway_contract.base.texts import format_rate
 from gateway_contract.events import DEFAULT_STREAM_EVENTS, EVENTS
 from gatewayctl import cli
 from gatewayctl.completion import GatewayWords
-from gatewayctl.errors import get_status_of_many
+from gatewayctl.errors import get_exit_status_of_many
 from gatewayctl.results import CONTEXT, StreamPrinter
 from gatewayctl.terminal import print_errors
 from gatewayctl.texts import NOTHING, escape, format_time, format_value
@@ -80,7 +80,7 @@ def events(
         raise click.BadParameter("must be the id of an event", ctx, param_hint="--after")
     signals = SignalWatcher()
     print_event = partial(_print_event, StreamPrinter(cli.get_format(ctx), _RECORD_FIELDS), user, trunk)
-    has_many = cli.has_many(ctx)
+    has_many = cli.has_many_gateways(ctx)
     gateways = cli.get_gateways(ctx)
     sources = []
     for gateway in gateways:
@@ -161,7 +161,7 @@ def _follow_all(sources: Sequence[_Source], print_event: Callable[[Event, str | 
             print_errors(event.lines, context)
             remaining_count, status = remaining_count - 1, max(status, event.status)
     contexts = {source.context for source in sources}
-    raise click.exceptions.Exit(status if contexts == {None} else get_status_of_many(len(contexts)))
+    raise click.exceptions.Exit(status if contexts == {None} else get_exit_status_of_many(len(contexts)))
 
 
 def _print_event(

@@ -29,7 +29,7 @@ from gatewayctl.commands.configuration import (
     list_values,
     parse_configuration,
 )
-from gatewayctl.errors import CommandError, get_status_of_many
+from gatewayctl.errors import CommandError, get_exit_status_of_many
 from gatewayctl.results import CONTEXT, IDENTITY, Column, Report, ResultList, show
 from gatewayctl.terminal import print_errors, read_text
 from gatewayctl.times import DurationType
@@ -46,17 +46,19 @@ _RESULT_COLUMNS = (
     Column("problem", IDENTITY, can_wrap=True),
 )  # fmt: skip
 _DRIFT_COLUMNS = tuple(Column(name, IDENTITY) for name in ("path", "expected", "actual", "result"))
+#: All gateways of a wave take their steps at the same time, each in a thread.
+_MAX_WAVE_GATEWAYS = 100
 _DIFFERS, _NOT_COMPARED = "differs", "not compared"
 
 
 @cli.command()
 @click.argument("file", required=False)
 @click.option(
-    "--canary", metavar="N", type=click.IntRange(0), default=1, show_default=True,
+    "--canary", metavar="N", type=click.IntRange(0, _MAX_WAVE_GATEWAYS), default=1, show_default=True,
     help="The number of gateways in a first wave of their own.",
 )  # fmt: skip
 @click.option(
-    "--wave", metavar="N", type=click.IntRange(1), default=10, show_default=True,
+    "--wave", metavar="N", type=click.IntRange(1, _MAX_WAVE_GATEWAYS), default=10, show_default=True,
     help="The number of gateways in each further wave.",
 )  # fmt: skip
 @click.option(
@@ -80,7 +82,7 @@ _DIFFERS, _NOT_COMPARED = "differs", "not compared"
 @click.pass_context
 def rollout(
     ctx: click.Context, /, file: str | None, resume: str | None, state: str | None, dry_run: bool, yes: bool,
-    **terms: Any,
+    **settings: Any,
 ) -> None:  # fmt: skip
     """Change the configuration of many gateways in waves, after showing the plan and asking.
 
@@ -99,7 +101,7 @@ def rollout(
         rollout_state = read_state(path)
         contexts = [_find_context(member) for member in rollout_state.members]
     else:
-        if not cli.has_many(ctx):
+        if not cli.has_many_gateways(ctx):
             raise click.UsageError("--on or --all is required.", ctx)
         contexts = [gateway.context for gateway in cli.get_gateways(ctx)]
         _require_different_gateways(contexts)
@@ -107,14 +109,18 @@ def rollout(
         path = Path(state or f"rollout-{id}.json")
         if path.exists():
             raise CommandError(ExitStatus.USAGE, f"{path} exists: resume that rollout with --resume")
-        rollout_state = _create_state(f"rollout {id} of {Path(str(file)).name}", str(file), contexts, terms)
+        comment = f"rollout {id} of {Path(str(file)).name}"
+        rollout_state = _create_state(comment, str(file), contexts, settings)
     gateways = _create_gateways(contexts, rollout_state.confirm_seconds)
-    rollout = Rollout(rollout_state, path, gateways, lambda name, text: print_errors([text], name))
+    rollout = Rollout(
+        rollout_state, path, gateways, lambda name, text: print_errors([text], name),
+        max_threads=_MAX_WAVE_GATEWAYS,
+    )  # fmt: skip
     try:
         if not rollout_state.is_accepted:
             if failed_members := rollout.plan():
                 print_errors(["the plan failed: no running configuration was changed"])
-                raise click.exceptions.Exit(get_status_of_many(len(failed_members)))
+                raise click.exceptions.Exit(get_exit_status_of_many(len(failed_members)))
             plan = _report_plan(rollout_state.members)
             has_changes = any(member.step is Step.PLANNED for member in rollout_state.members)
             if dry_run or not has_changes:
@@ -133,7 +139,7 @@ def rollout(
             print_errors([f"not all gateways are settled; resume with: gatewayctl rollout --resume {path}"])
     show(_list_results(rollout_state.members), format)
     if failed_members := rollout.failed_members:
-        raise click.exceptions.Exit(get_status_of_many(len(failed_members)))
+        raise click.exceptions.Exit(get_exit_status_of_many(len(failed_members)))
 
 
 def _find_context(member: Member) -> Context:
@@ -158,21 +164,18 @@ def _require_different_gateways(contexts: Sequence[Context]) -> None:
             raise CommandError(ExitStatus.USAGE, reason)
 
 
-def _create_state(comment: str, file: str, contexts: Sequence[Context], terms: Record) -> RolloutState:
+def _create_state(comment: str, file: str, contexts: Sequence[Context], settings: Record) -> RolloutState:
     """Return the state of a new rollout of the patch in `file`. Raises CommandError if the file cannot be
     read or is not a patch."""
-    from gatewayctl.merge_patch import compare
     from gatewayctl.rollout import MIN_CONFIRM_SECONDS, Member, RolloutState
 
-    if terms["confirm_seconds"] < MIN_CONFIRM_SECONDS:
+    if settings["confirm_seconds"] < MIN_CONFIRM_SECONDS:
         reason = f"--confirm-within: must be at least {MIN_CONFIRM_SECONDS} s"
         raise CommandError(ExitStatus.USAGE, reason)
-    patch = parse_configuration(read_text(file, f"the configuration from {file}"))
-    # A patch that cannot be applied to any gateway is refused before the first request.
-    compare(patch, {})
+    patch = _read_patch(file)
     printable_comment = "".join(filter(str.isprintable, comment))[:MAX_COMMENT_LENGTH]
     members = [Member(context.name, context.url) for context in contexts]
-    return RolloutState(printable_comment, patch, members, **terms)
+    return RolloutState(printable_comment, patch, members, **settings)
 
 
 def _create_gateways(contexts: Sequence[Context], confirm_seconds: int) -> dict[str, RemoteGateway]:
@@ -231,18 +234,27 @@ def _list_results(members: Sequence[Member]) -> ResultList:
     return ResultList(records, _RESULT_COLUMNS)
 
 
-def _read_patch(ctx: click.Context, param: click.Parameter, file: str) -> Record:
-    """Return the patch in a file, or in standard input if `file` is `-`. click calls this function once, as
-    the callback of an option. Raises CommandError if the file cannot be read or is not a patch."""
-    if ctx.resilient_parsing:
-        # A shell asks for completions.
-        return {}
-    return parse_configuration(read_text(file, f"the configuration from {file}"))
+def _read_patch(file: str) -> Record:
+    """Return the patch in a file, or in standard input if `file` is `-`. Raises CommandError if the file
+    cannot be read or is not a patch."""
+    from gatewayctl.merge_patch import compare
+
+    patch = parse_configuration(read_text(file, f"the configuration from {file}"))
+    # A patch that cannot be applied to any gateway is refused before the first request.
+    compare(patch, {})
+    return patch
+
+
+def _convert_patch(ctx: click.Context, param: click.Parameter, file: str) -> Record:
+    """Return the patch in a file. click calls this function once, as the callback of an option. Raises
+    CommandError if the file cannot be read or is not a patch."""
+    # A shell that asks for completions needs no patch.
+    return {} if ctx.resilient_parsing else _read_patch(file)
 
 
 @cli.command()
 @click.option(
-    "--against", "patch", metavar="FILE", required=True, callback=_read_patch,
+    "--against", "patch", metavar="FILE", required=True, callback=_convert_patch,
     help="A JSON merge patch (RFC 7396); - is standard input.",
 )  # fmt: skip
 @cli.read_command

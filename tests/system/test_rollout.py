@@ -287,6 +287,9 @@ def test_the_drift_of_each_gateway_is_shown(fleet: Fleet) -> None:
         (("rollout", "--resume", "patch.json"), "patch.json is not the state file of a rollout"),
         (("rollout", "none.json", "--all"), "cannot read the configuration from none.json"),
         (("rollout", "patch.json", "--all", "--confirm-within", "9"), "must be at least 10 s"),
+        (("rollout", "patch.json", "--all", "--wave", "101"), "101 is not in the range 1<=x<=100"),
+        (("rollout", "patch.json", "--all", "--canary", "101"), "101 is not in the range 0<=x<=100"),
+        (("drift", "--against", "name.json", "--all"), '"": must be segments joined by dots'),
         (("rollout", "patch.json", "--all", "--state", "patch.json"), "patch.json exists"),
         (("rollout", "mask.json", "--all"), "radius.secret: must be a value, not the mask"),
         (("rollout", "list.json", "--all"), "the configuration must be an object of JSON"),
@@ -296,6 +299,7 @@ def test_a_wrong_command_line_changes_nothing(fleet: Fleet, words: tuple[str, ..
     fleet.shell.write("patch.json", '{"qos": {"default_down": "1mbit"}}')
     fleet.shell.write("mask.json", '{"radius": {"secret": "********"}}')
     fleet.shell.write("list.json", "[]")
+    fleet.shell.write("name.json", '{"": 1}')
     before = values(fleet)
     ended = fleet.shell.run(*words)
     assert ended.status == USAGE

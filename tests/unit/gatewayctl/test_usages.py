@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from gatewayctl.__main__ import gatewayctl
 from gatewayctl.cli import EXCLUSIVE_OPTIONS, USAGES, CliCommand, find_broken_rules, get_label
-from gatewayctl.errors import get_status_of_many
+from gatewayctl.errors import get_exit_status_of_many
 
 USAGE = 2
 SHARED = {"--context", "--all", "--on", "--deadline", "--output", "--columns"}
@@ -102,7 +102,7 @@ def test_a_broken_rule_is_an_error_of_usage(arguments: str, rule: str) -> None:
     ("count", "status"), [(0, 0), (1, 11), (99, 109), (100, 110), (101, 110), (999, 110)]
 )
 def test_the_exit_status_of_many_counts_the_gateways_that_failed(count: int, status: int) -> None:
-    assert get_status_of_many(count) == status
+    assert get_exit_status_of_many(count) == status
 
 
 def test_usages_apply_to_a_program_of_any_name() -> None:
