@@ -274,7 +274,7 @@ class TroubledFleet:
         make_state(folder / "certificates")
         password = folder / "password"
         password.write_text("secret\n")
-        self.disks = {f"store {name}": Disk(folder / name, 512, stack) for name in ("n1", "n2", "n3")}
+        self.disks = {f"store {name}": Disk(folder / name, 4096, stack) for name in ("n1", "n2", "n3")}
         self.servers = stack.enter_context(running_cluster(folder))
         self.urls = [server.url for server in self.servers]
         config = make_stream(num_replicas=3)
