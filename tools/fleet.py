@@ -28,13 +28,13 @@ from gateway_api.cli.starter import (
     require_free_port,
 )
 from gateway_client.contexts import Context, Contexts, ContextsFile
-from gateway_client.errors import ClientError
 from gateway_client.gateway import RemoteGateway, log_in
 from gateway_contract import program
 from gateway_contract.base import durable
 from gateway_contract.base.errors import GatewayApiError
 
-_CONSUMER = Path(__file__).parents[1] / "etc" / "examples" / "fleet_history.py"
+_EXAMPLES = Path(__file__).parents[1] / "etc" / "examples"
+_CONSUMER = _EXAMPLES / "fleet_history.py"
 #: A starter of a gateway stops two programs, one after the other.
 _STOP_SECONDS = 8.0
 #: The contexts get new tokens before the tokens expire.
@@ -110,22 +110,22 @@ class FleetFolder:
             folder=self.folder / "jetstream",
             administrator=_make_key(self.administrator),
             relays="\n".join(
-                _RELAY.format(key=_make_key(self.key_of(name)), name=name) for name in self.names
+                _RELAY.format(key=_make_key(self.get_key_path(name)), name=name) for name in self.names
             ),
         )
         durable.replace(self.server, text.encode())
 
-    def key_of(self, name: str) -> Path:
-        """Return the path of the key with which the relay of a gateway signs in."""
+    def get_key_path(self, name: str) -> Path:
+        """Return the path of the key with which the relay of a gateway logs in."""
         return self.folder / f"{name}.nk"
 
-    def password_of(self, name: str) -> Path:
-        """Return the path of the password of the user admin of a gateway, and write the file."""
+    def write_password(self, name: str) -> Path:
+        """Write the password of the user admin of a gateway to a file, and return the path."""
         path = self.folder / f"{name}.password"
         durable.replace(path, self.gateways[name].passwords["admin"].encode())
         return path
 
-    def publish(self) -> None:
+    def write_environment(self) -> None:
         """Write the file with shell assignments: gatewayctl and the consumer use the fleet."""
         assignments = {
             "XDG_CONFIG_HOME": str(self.folder),
@@ -142,7 +142,7 @@ class FleetFolder:
     "--port", envvar="PORT", type=click.IntRange(1, 65535 - 31), default=8443, help="of the first gateway"
 )
 @click.option("--nats-port", envvar="NATS_PORT", type=click.IntRange(1, 65535), default=4222)
-@click.option("--sessions", envvar="SESSIONS", type=click.IntRange(0, 200_000), default=200)
+@click.option("--sessions", envvar="SESSIONS", type=click.IntRange(10, 200_000), default=200)
 @click.option("--arrivals", envvar="ARRIVALS", type=float, default=0.5, help="per second and gateway")
 @click.option("--state", envvar="STATE", type=click.Path(path_type=Path, resolve_path=True), default=".fleet")
 def fleet(count: int, port: int, nats_port: int, sessions: int, arrivals: float, state: Path) -> None:
@@ -171,7 +171,8 @@ def fleet(count: int, port: int, nats_port: int, sessions: int, arrivals: float,
     server = [str(Path(sys.executable).with_name("nats-server")), "--config", str(folder.server)]
     try:
         wait_for(start("nats-server", server, partial(_listens, nats_port)))
-        subprocess.run([*consumer, "create-stream", *administration, "--gibibytes", "1"], check=True)
+        creator = [sys.executable, str(_EXAMPLES / "fleet_stream.py"), "create-stream"]
+        subprocess.run([*creator, *administration, "--gibibytes", "1"], check=True)
         gateways = [
             start(
                 name,
@@ -193,14 +194,14 @@ def fleet(count: int, port: int, nats_port: int, sessions: int, arrivals: float,
                 f"relay-{name}",
                 [
                     *(sys.executable, "-m", "gateway_relay", "--nats", nats, "--name", name),
-                    *("--nkey", str(folder.key_of(name)), "--url", url),
+                    *("--nkey", str(folder.get_key_path(name)), "--url", url),
                     *("--ca", str(folder.gateways[name].certificate), "--user", "admin"),
-                    *("--password-file", str(folder.password_of(name))),
+                    *("--password-file", str(folder.write_password(name))),
                     *("--state", str(folder.folder / f"relay-{name}")),
                 ],
             )
         _log_in(folder, urls)
-        folder.publish()
+        folder.write_environment()
         click.echo(_greet(folder, urls))
         while starter.watch(_LOGIN_SECONDS):
             _log_in(folder, urls)
@@ -257,7 +258,7 @@ def main() -> int:
     block_stop_signals()
     try:
         return program.run(fleet, "make fleet")
-    except (GatewayApiError, ClientError, OSError, subprocess.CalledProcessError) as error:
+    except (GatewayApiError, OSError, subprocess.CalledProcessError) as error:
         click.echo(f"cannot run the fleet: {error}", err=True)
         return 1
 

@@ -3,12 +3,11 @@
 Each gateway has a relay, which publishes what happens to a stream of NATS JetStream. This program reads the
 stream, and writes a row for each session to SQLite or PostgreSQL:
 
-    python3 fleet_history.py create-key bng1.nk
-    python3 fleet_history.py create-stream --replicas 3
-    python3 fleet_history.py follow
+    python3 fleet_history.py follow --nats tls://nats1.example.net:4222
     python3 fleet_history.py who 100.64.0.5 --at 2026-11-20T18:00:00Z
 
---help lists the options. The program requires nats-py[nkeys], and psycopg for PostgreSQL.
+--help lists the options. The program requires nats-py[nkeys], and psycopg for PostgreSQL. fleet_stream.py
+creates the stream.
 
 Each event counts once: the rows, the position in the stream, and the last event of each gateway are written
 in one transaction. A relay may publish an event twice, or after later events, which then wait here.
@@ -30,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import nats
-import nkeys
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 try:
@@ -201,9 +200,12 @@ class History:
         """Add a message, and return the name of its gateway."""
         # The servers check the subject. Everything else can be wrong if somebody broke into the gateway.
         _, name, kind, *event = [*message.subject.split("."), "", ""]
+        headers = message.headers or {}
         try:
+            if "Nats-Msg-Id" not in headers:
+                raise ValueError("no Nats-Msg-Id")
             if kind == "events":
-                boot, sequence = parse_event_id((message.headers or {})["Gateway-Event"])
+                boot, sequence = parse_event_id(headers["Gateway-Event"])
                 self._add_event(name, boot, sequence, event[0], parse(event[0], json.loads(message.data)))
             elif kind == "snapshot":
                 self._add_part(name, json.loads(message.data), int(message.metadata.timestamp.timestamp()))
@@ -298,8 +300,9 @@ def check_text(text: Any) -> str:
     return text
 
 
-async def follow(jetstream: JetStreamContext, options: argparse.Namespace) -> None:
+async def follow(options: argparse.Namespace) -> None:
     history = History(Database(options.database))
+    jetstream = (await connect(options)).jetstream(timeout=2)
     while True:
         try:
             await read(jetstream, options.consumer, history)
@@ -341,33 +344,6 @@ async def read(jetstream: JetStreamContext, name: str, history: History) -> None
             await messages[-1].ack()
 
 
-async def create_stream(jetstream: JetStreamContext, options: argparse.Namespace) -> None:
-    """Create the stream, or change its limits."""
-    config = StreamConfig(
-        STREAM,
-        subjects=["gw.>"],
-        num_replicas=options.replicas,
-        max_age=options.days * 86_400,
-        max_bytes=options.gibibytes * 1024**3,
-        duplicate_window=120,
-        # Otherwise a gateway that floods the stream would remove the messages of all.
-        discard=DiscardPolicy.NEW,
-    )
-    try:
-        await jetstream.update_stream(config)
-    except NotFoundError:
-        await jetstream.add_stream(config)
-
-
-def create_key(options: argparse.Namespace) -> int:
-    """Write the seed of a new NKey to a file, and print the public key, which the servers need."""
-    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
-    options.file.touch(0o600, exist_ok=False)
-    options.file.write_bytes(seed)
-    print(nkeys.from_seed(seed).public_key.decode())
-    return 0
-
-
 def show_holders(options: argparse.Namespace) -> int:
     """Print the sessions that had an address, the newest first. Return the exit status: 1 without any."""
     since, until = (0, 1 << 40) if options.at is None else (options.at, options.at)
@@ -375,14 +351,14 @@ def show_holders(options: argparse.Namespace) -> int:
     holders = database.execute(FIND_HOLDERS, address=options.address, since=since, until=until).fetchall()
     print(f"{'GATEWAY':<10} {'ID':>6}  {'USERNAME':<28}  {'MAC ADDRESS':<17}  {'START':<20}  END")
     for gateway, id, username, mac_address, started_at, ended_at, after, before in holders:
-        end = f"between {write(after)} and {write(before)}" if before else "up"
-        end = write(ended_at) if ended_at else end
-        start, username = write(started_at), re.sub(r"[^ -~]", "?", username or "-")
+        end = f"between {format_time(after)} and {format_time(before)}" if before else "up"
+        end = format_time(ended_at) if ended_at else end
+        start, username = format_time(started_at), re.sub(r"[^ -~]", "?", username or "-")
         print(f"{gateway:<10} {id:>6}  {username:<28}  {mac_address or '-':<17}  {start:<20}  {end}")
     return 0 if holders else 1
 
 
-def write(seconds: int) -> str:
+def format_time(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -394,21 +370,25 @@ async def log_error(error: Exception) -> None:
     log.warning("NATS: %s", error)
 
 
-async def run(options: argparse.Namespace) -> None:
+async def connect(options: argparse.Namespace) -> Client:
+    """Connect to the servers of these options, and go on trying when they are away."""
     has_tls = all(url.startswith("tls://") for url in options.nats)
-    connection = await nats.connect(
+    return await nats.connect(
         options.nats,
         tls=ssl.create_default_context(cafile=options.ca) if has_tls else None,
         tls_handshake_first=has_tls,
         nkeys_seed_str=Path(options.nkey).read_text().strip() if options.nkey else None,
-        user_credentials=options.credentials,
         inbox_prefix="_INBOX.history",
         max_reconnect_attempts=-1,
         reconnect_time_wait=1,
         error_cb=log_error,
     )
-    await options.work(connection.jetstream(timeout=2), options)
-    await connection.close()
+
+
+def add_connection_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--nats", action="append", required=True, metavar="URL", help="tls://HOST:PORT")
+    parser.add_argument("--ca", metavar="FILE", help="CA certificate of the servers, in PEM")
+    parser.add_argument("--nkey", metavar="FILE", help="seed of an NKey")
 
 
 def main() -> int:
@@ -416,27 +396,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    following = commands.add_parser("follow", help="write the history until Ctrl-C")
-    following.add_argument("--consumer", default="history", help="name of the consumer at the server")
-    following.set_defaults(work=follow)
-    creating = commands.add_parser("create-stream", help="create the stream, or change its limits")
-    creating.add_argument("--replicas", type=int, default=1, help="servers that store each message")
-    creating.add_argument("--days", type=int, default=7, help="age at which messages are removed")
-    creating.add_argument("--gibibytes", type=int, default=10, help="size above which new ones are refused")
-    creating.set_defaults(work=create_stream)
-    for command in (following, creating):
-        command.add_argument("--nats", action="append", required=True, metavar="URL", help="tls://HOST:PORT")
-        command.add_argument("--ca", metavar="FILE", help="CA certificate of the servers, in PEM")
-        command.add_argument("--nkey", metavar="FILE", help="seed of an NKey")
-        command.add_argument("--credentials", metavar="FILE", help="credentials file, in place of an NKey")
-    keying = commands.add_parser("create-key", help="write an NKey, and print its public key")
-    keying.add_argument("file", type=Path)
-    keying.set_defaults(answer=create_key)
-    asking = commands.add_parser("who", help="list the sessions that had an IPv4 address")
-    asking.add_argument("address")
-    asking.add_argument("--at", type=parse_time, metavar="TIME", help="ISO 8601, or epoch seconds")
-    asking.set_defaults(answer=show_holders)
-    for command in (following, asking):
+    follow_parser = commands.add_parser("follow", help="write the history until Ctrl-C")
+    add_connection_options(follow_parser)
+    follow_parser.add_argument("--consumer", default="history", help="name of the consumer at the server")
+    follow_parser.set_defaults(work=lambda options: asyncio.run(follow(options)))
+    who_parser = commands.add_parser("who", help="list the sessions that had an IPv4 address")
+    who_parser.add_argument("address")
+    who_parser.add_argument("--at", type=parse_time, metavar="TIME", help="ISO 8601, or epoch seconds")
+    who_parser.set_defaults(work=show_holders)
+    for command in (follow_parser, who_parser):
         command.add_argument(
             *("--database", "-d"),
             metavar="URL",
@@ -446,14 +414,12 @@ def main() -> int:
     options = parser.parse_args()
     logging.basicConfig(format="%(levelname)s %(message)s")
     try:
-        if "answer" in options:
-            return int(options.answer(options))
-        with suppress(KeyboardInterrupt):
-            asyncio.run(run(options))
+        return int(options.work(options))
+    except KeyboardInterrupt:
+        return 0
     except (*DATABASE_ERRORS, nats.errors.Error, OSError, RuntimeError) as error:
         log.error("%s", error)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -16,11 +16,13 @@ import psycopg
 import pytest
 
 from gateway_relay.messages import EVENT_HEADER, ID_HEADER, Message, Reason, Snapshot, make_event, make_part
+from tests.support.manual import steps
 from tests.support.nats import NatsServer, running_nats
 from tests.support.postgresql import running_postgresql
 from tests.support.stack import PATIENCE, wait_for
 
 PROGRAM = Path(__file__).parents[2] / "etc" / "examples" / "fleet_history.py"
+ADMINISTRATION = PROGRAM.with_name("fleet_stream.py")
 #: Noon of a day.
 NOON = 1_795_262_400
 
@@ -47,12 +49,12 @@ class Site:
         self.consumer: subprocess.Popen[bytes] | None = None
         self._sent = 0
 
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, str(PROGRAM), *arguments]
+    def run(self, program: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, str(program), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     def create_stream(self) -> None:
-        created = self.run("create-stream", "--nats", self.nats.url, "--gibibytes", "1")
+        created = self.run(ADMINISTRATION, "create-stream", "--nats", self.nats.url, "--gibibytes", "1")
         assert (created.returncode, created.stderr) == (0, "")
 
     def start(self) -> None:
@@ -115,7 +117,7 @@ class Site:
         )
 
     def find(self, address: str, *options: str) -> list[list[str]]:
-        found = self.run("who", address, "--database", self.database, *options)
+        found = self.run(PROGRAM, "who", address, "--database", self.database, *options)
         assert found.returncode == (0 if found.stdout.count("\n") > 1 else 1), found.stderr
         return [line.split(maxsplit=5) for line in found.stdout.splitlines()[1:]]
 
@@ -276,6 +278,22 @@ def test_the_holders_of_an_address_are_found_on_all_gateways_at_a_time(site: Sit
     site.publish(part("c-9", []), gateway="bng2")
     site.wait_until_read()
     assert site.find("100.64.0.1")[1][5].startswith("between 2026-")
+
+
+@pytest.mark.parametrize("site", ["postgresql"], indirect=True)
+def test_the_statement_of_the_page_removes_sessions_that_ended_long_ago(site: Site) -> None:
+    now = int(time.time())
+    ages = [days * 86_400 for days in (200, 181, 179)]
+    site.start()
+    site.publish(part("a-0", []))
+    for id, age in enumerate(ages, 1):
+        site.publish(up(id, now - age - 60, sequence=2 * id - 1))
+        site.publish(down(id, now - age, now - age - 60, sequence=2 * id))
+    site.publish(up(4, now - ages[0], sequence=7))
+    site.wait_until_read()
+    with psycopg.connect(site.database) as connection:
+        connection.execute(steps("how-to/nats-cluster.md", "sql")["Keep the history"])
+    assert [id for id, *_ in site.list_ends()] == [4, 3]
 
 
 def test_messages_that_were_removed_before_they_were_read_are_named_and_new_ones_count(site: Site) -> None:

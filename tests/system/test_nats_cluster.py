@@ -20,8 +20,8 @@ import requests
 from tests.support.manual import steps
 from tests.support.nats import PROGRAM
 from tests.support.stack import PATIENCE, free_port, wait_for
+from tests.system.test_fleet_history import ADMINISTRATION, part, up
 from tests.system.test_fleet_history import PROGRAM as CONSUMER
-from tests.system.test_fleet_history import part, up
 
 PAGE = "how-to/nats-cluster.md"
 NAMES = ("nats1", "nats2", "nats3")
@@ -71,7 +71,7 @@ class Cluster:
         """Run the lines of a section, and return what they print."""
         lines = steps(PAGE, "bash")[title]
         for text, here in (
-            ("python3 fleet_history.py", f"{sys.executable} {CONSUMER}"),
+            ("python3 fleet_stream.py", f"{sys.executable} {ADMINISTRATION}"),
             ("$server.example.net", "localhost"),
             ("nats1.example.net:4222", f"localhost:{self.first}"),
         ):
@@ -139,7 +139,9 @@ class Cluster:
         return asyncio.run(run())
 
     def publish(self, message: Any, user: str = "bng-1", gateway: str = "bng-1") -> None:
-        headers = {"Gateway-Event": message.event} if message.event else None
+        headers = {"Nats-Msg-Id": message.id}
+        if message.event:
+            headers["Gateway-Event"] = message.event
         subject = f"gw.{gateway}.{message.subject}"
 
         async def publish(jetstream: Any) -> None:
@@ -218,14 +220,6 @@ def test_a_gateway_cannot_write_the_subjects_of_another(cluster: Cluster) -> Non
         cluster.publish(part("a-0", []), user="bng-2")
 
 
-def test_a_reload_renews_the_certificate(cluster: Cluster, database: Path) -> None:
-    before = cluster.read_certificate()
-    cluster.paste("Certificates")
-    assert cluster.read_certificate() == before
-    cluster.servers[0].process.send_signal(signal.SIGHUP)
-    wait_for("the new certificate", lambda: cluster.read_certificate() != before)
-
-
 def test_a_reload_locks_a_gateway_out_and_closes_its_connection(cluster: Cluster) -> None:
     async def lock_out(jetstream: Any) -> None:
         await jetstream.publish("gw.bng-2.commits", b"{}")
@@ -243,3 +237,12 @@ def test_a_reload_locks_a_gateway_out_and_closes_its_connection(cluster: Cluster
     with pytest.raises(nats.errors.Error):
         cluster.use("bng-2", lock_out, max_reconnect_attempts=1)
     cluster.publish(part("a-0", []))
+
+
+def test_a_reload_renews_the_certificate(cluster: Cluster, database: Path) -> None:
+    # The last test: the CA is new, too, and the clients of the other servers would need the old one.
+    before = cluster.read_certificate()
+    cluster.paste("Certificates")
+    assert cluster.read_certificate() == before
+    cluster.servers[0].process.send_signal(signal.SIGHUP)
+    wait_for("the new certificate", lambda: cluster.read_certificate() != before)
