@@ -175,10 +175,8 @@ class History:
         before, changed = self.position, set()
         for message in messages:
             sequence = message.metadata.sequence.stream
-            if self.position and sequence > self.position + 1:
-                self._skip(self.position + 1, sequence - 1)
             if sequence > self.position:
-                self.position = sequence
+                self._move_to(sequence)
                 changed.add(self._add(message))
         for name in changed & self.gateways.keys():
             self.execute(SAVE_GATEWAY, name=name, state=json.dumps(asdict(self.gateways[name])))
@@ -187,14 +185,23 @@ class History:
             raise RuntimeError("another process writes to this database; stop one of the two")
         self.commit()
 
-    def _skip(self, first: int, last: int) -> None:
-        log.error(
-            "messages %d to %d were removed from the stream before they were read: sessions may be missing "
-            "until the next snapshots; to get them, stop the relays, delete their spools, and start them",
-            *(first, last),
-        )
-        self.gateways.clear()
-        self.execute("DELETE FROM gateway")
+    def skip_message(self, sequence: int) -> None:
+        """Go on after this message of the stream."""
+        before = self.position
+        self._move_to(sequence)
+        self.execute(SAVE_PLACE, after=sequence, stream=self.stream, before=before)
+        self.commit()
+
+    def _move_to(self, sequence: int) -> None:
+        if self.position and sequence > self.position + 1:
+            log.error(
+                "messages %d to %d were removed from the stream before they were read: sessions may be "
+                "missing until the next snapshots; to get them, stop the relays, delete their spools, and start them",
+                *(self.position + 1, sequence - 1),
+            )
+            self.gateways.clear()
+            self.execute("DELETE FROM gateway")
+        self.position = sequence
 
     def _add(self, message: Msg) -> str:
         """Add a message, and return the name of its gateway."""
@@ -313,7 +320,15 @@ async def follow(options: argparse.Namespace) -> None:
 
 async def read(jetstream: JetStreamContext, name: str, history: History) -> None:
     """Read the stream. Return if messages were lost on their way: then they have to be read again."""
-    history.open_stream(str((await jetstream.stream_info(STREAM)).created))
+    info = await jetstream.stream_info(STREAM)
+    history.open_stream(str(info.created))
+    sequence = max(history.position + 1, info.state.first_seq)
+    with suppress(NotFoundError):
+        while "Status" in ((message := await jetstream.get_msg(STREAM, sequence)).headers or {}):
+            # fetch() would take it for a status of the server.
+            log.error("ignored a message on %s that no relay sends: it has a status", message.subject)
+            history.skip_message(sequence)
+            sequence += 1
     with suppress(NotFoundError):
         await jetstream.delete_consumer(STREAM, name)
     await jetstream.add_consumer(
@@ -328,12 +343,16 @@ async def read(jetstream: JetStreamContext, name: str, history: History) -> None
         ),
     )
     subscription = await jetstream.pull_subscribe_bind(name, STREAM)
-    delivered = 0
+    delivered, size = 0, 1
     while True:
         try:
-            messages = await subscription.fetch(BATCH_MESSAGES, timeout=BATCH_SECONDS)
+            messages = await subscription.fetch(size, timeout=BATCH_SECONDS)
         except TimeoutError:
             continue
+        except KeyError:
+            return  # nats-py requires a description of a status.
+        # If a fetch fails again and again, the smaller ones before it come closer to the cause.
+        size = min(2 * size, BATCH_MESSAGES)
         numbers = [message.metadata.sequence.consumer for message in messages]
         if numbers != list(range(delivered + 1, delivered + 1 + len(messages))):
             await subscription.unsubscribe()

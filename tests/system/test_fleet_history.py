@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -362,6 +363,35 @@ def test_wrong_snapshots_harm_only_their_gateway(site: Site) -> None:
     for field, value in itertools.product(listing, (*WRONG, 7, "\0-1", [1], [{}])):
         messages.append(Message("", "snapshot", json.dumps(listing | {field: value}).encode()))
     check_others_grow(site, *messages)
+
+
+def test_messages_that_look_like_a_status_of_the_server_harm_only_their_gateway(site: Site) -> None:
+    async def publish(jetstream: Any) -> None:
+        for status in ("408", "100", "500", "503"):
+            headers = {ID_HEADER: f"status-{status}", "Status": status}
+            await jetstream.publish("gw.broken.snapshot", b"", headers=headers)
+            await jetstream.publish("gw.broken.commits", b"", headers={ID_HEADER: f"after-{status}"})
+
+    # The first message of the stream is not number 1.
+    site.publish(part("a-0", []))
+    site.nats.use(lambda jetstream: jetstream.purge_stream("gateways"))
+    site.nats.use(publish)
+    site.start()
+    site.publish(part("a-0", []), up(7, NOON, sequence=1))
+    site.wait_until_read()
+    site.nats.use(publish)
+    site.publish(*(up(id, NOON, sequence=id - 6) for id in range(8, 60)))
+    site.wait_until_read()
+    assert len(site.list_ends()) == 53
+    assert "ignored a message on gw.broken.snapshot that no relay sends" in site.log
+
+
+def test_the_stream_refuses_subjects_that_no_relay_uses(site: Site) -> None:
+    with socket.create_connection(("127.0.0.1", site.nats.port)) as connection:
+        connection.sendall(b"CONNECT {}\r\nPUB gw.broken.\xff 2\r\n{}\r\nPING\r\n")
+        with connection.makefile("rb") as replies:
+            assert b"PONG\r\n" in iter(replies.readline, b"")
+    check_others_grow(site)
 
 
 def test_snapshots_that_contradict_each_other_harm_only_their_gateway(site: Site) -> None:
