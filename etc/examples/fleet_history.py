@@ -196,7 +196,8 @@ class History:
         if self.position and sequence > self.position + 1:
             log.error(
                 "messages %d to %d were removed from the stream before they were read: sessions may be "
-                "missing until the next snapshots; to get them, stop the relays, delete their spools, and start them",
+                "missing until the next snapshots; to get them, stop the relays, delete their spools, and "
+                "start them",
                 *(self.position + 1, sequence - 1),
             )
             self.gateways.clear()
