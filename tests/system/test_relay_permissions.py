@@ -210,7 +210,7 @@ def test_the_confirmation_of_a_message_reaches_no_other_gateway_and_no_interface
     assert "Invalid JetStream request" not in server.log.removeprefix(log)
 
 
-@pytest.mark.parametrize("seed", [None, make_seed()])
+@pytest.mark.parametrize("seed", [None, make_seed()], ids=["no key", "an unknown key"])
 def test_a_program_without_a_known_key_cannot_connect(server: NatsServer, seed: str | None) -> None:
     async def connect() -> None:
         connection = Client()
