@@ -70,6 +70,17 @@ class Rsyslog:
         assert self.process is not None
         self.process.send_signal(number)
 
+    def stop(self) -> None:
+        """Stop rsyslog until SIGCONT. On a busy machine, a thread that was woken by a message still reads it
+        after the signal, so wait until all threads are stopped."""
+        self.signal(signal.SIGSTOP)
+        assert self.process is not None
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        wait_for(
+            "rsyslog to stop",
+            lambda: all(") T " in stat.read_text() for stat in tasks.glob("*/stat")),
+        )
+
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()

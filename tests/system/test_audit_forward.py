@@ -146,7 +146,7 @@ def test_kills_of_the_receiver_and_of_the_api_lose_no_record(
     for turn in range(4):
         change(gateway, 20)
         # With records on the way: a stopped rsyslog reads nothing, and its kernel accepts bytes.
-        rsyslog.signal(signal.SIGSTOP)
+        rsyslog.stop()
         change(gateway, 20)
         if turn % 2:
             time.sleep(1.5)
@@ -270,7 +270,7 @@ def test_records_that_a_killed_receiver_has_not_read_are_sent_again(
     def connect_to_stopped(host: str, port: int) -> ssl.SSLSocket:
         connection = connect(host, port)
         # Its kernel accepts bytes that it never reads.
-        rsyslog.signal(signal.SIGSTOP)
+        rsyslog.stop()
         threading.Timer(1, rsyslog.kill).start()
         return connection
 
