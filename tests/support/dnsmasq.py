@@ -103,7 +103,7 @@ class Server:
             ["dnsmasq", "--keep-in-foreground", f"--conf-file={file}", "--log-facility=-"],
             env={**os.environ, **places, "BOOT_ID": self.boot_id},
         )
-        wait_for("dnsmasq", self._pid_file.exists)
+        wait_for("dnsmasq", lambda: self._pid_file.exists() and self._pid_file.read_bytes().strip())
 
     def _rendered(self) -> str:
         """Return the file of the gateway, with the places of this server."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -202,12 +203,19 @@ def make_stream(**options: Any) -> StreamConfig:
 
 
 def use_jetstream(urls: Sequence[str], work: Callable[[JetStreamContext], Awaitable[T]], **login: Any) -> T:
-    """Connect to one of the servers, and return what `work` returns."""
+    """Connect to one of the servers, and return what `work` returns. After a timeout, call `work` again."""
 
     async def run() -> T:
         connection = await nats.connect(list(urls), **{"connect_timeout": 10, **login})
+        end = time.monotonic() + PATIENCE
         try:
-            return await work(connection.jetstream(timeout=PATIENCE))
+            while True:
+                try:
+                    return await work(connection.jetstream(timeout=10))
+                except nats.errors.TimeoutError:
+                    # A cluster that elects a leader drops requests.
+                    if time.monotonic() > end:
+                        raise
         finally:
             await connection.close()
 
