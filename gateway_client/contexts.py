@@ -95,7 +95,7 @@ class Contexts:
         context = next((each for each in contexts if each.url == checked_url), new)
         return replace(context, ca=ca or context.ca)
 
-    def find_labelled(self, label: str) -> list[Context]:
+    def find_by_label(self, label: str) -> list[Context]:
         """Return the contexts that have a label. Raises BadContext if no context has the label."""
         found = [context for context in self.by_name.values() if label in context.labels]
         if not found:

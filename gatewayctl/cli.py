@@ -239,7 +239,7 @@ class LabelType(click.ParamType[str]):
             # An error message would appear in the line that the user types.
             return []
         return [
-            CompletionItem(label, help=", ".join(each.name for each in contexts.find_labelled(label)))
+            CompletionItem(label, help=", ".join(each.name for each in contexts.find_by_label(label)))
             for label in contexts.list_labels()
             if label.startswith(incomplete)
         ]
@@ -383,7 +383,7 @@ def get_gateways(ctx: click.Context) -> list[RemoteGateway]:
     if not contexts.by_name:
         raise CommandError(ExitStatus.USAGE, "there is no context yet: gatewayctl login makes one")
     label = get_shared_option(ctx, "on")
-    chosen = contexts.find_labelled(label) if label else contexts.by_name.values()
+    chosen = contexts.find_by_label(label) if label else contexts.by_name.values()
     return [create_gateway(ctx, context) for context in chosen]
 
 

@@ -125,7 +125,7 @@ def read_state(path: Path) -> RolloutState:
 
 
 class _Running(Enum):
-    """What a gateway runs."""
+    """Configuration that a gateway runs, seen from a rollout."""
 
     #: The former configuration, with nothing staged.
     FORMER = auto()

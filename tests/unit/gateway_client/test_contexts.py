@@ -82,10 +82,10 @@ def test_labels_of_another_type_are_an_error_of_the_file(tmp_path: Path, labels:
 
 def test_a_label_selects_the_contexts_that_have_it() -> None:
     labelled = KNOWN.change_labels("lab", add=["west"]).change_labels("bng", add=["west", "edge"])
-    assert [each.name for each in labelled.find_labelled("west")] == ["lab", "bng"]
-    assert [each.name for each in labelled.find_labelled("edge")] == ["bng"]
+    assert [each.name for each in labelled.find_by_label("west")] == ["lab", "bng"]
+    assert [each.name for each in labelled.find_by_label("edge")] == ["bng"]
     with pytest.raises(BadContext, match="no context has the label 'east'; known labels: edge, west"):
-        labelled.find_labelled("east")
+        labelled.find_by_label("east")
     fewer = labelled.change_labels("bng", add=["new"], remove=["west", "nowhere"])
     assert fewer.by_name["bng"].labels == ("edge", "new")
     with pytest.raises(BadContext, match="there is no context 'other'"):
